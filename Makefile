@@ -8,7 +8,7 @@ BENCH_STAMP := $(VENV)/.installed-bench
 # What Python compiles is kept, whatever the caller's habit: every process of a test would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test acceptance check format bench chaos foreign fuzz soak reqs docs screenshots lock image wheel sbom clean
+.PHONY: help setup demo test acceptance check format bench chaos foreign fuzz soak reqs docs train screenshots lock image wheel sbom clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -67,6 +67,9 @@ format: setup ## rewrite the code in the house format
 bench: $(BENCH_STAMP) ## measure, beside the peers, and write the table of all goals
 	$(BIN)/python -m benchmarks.goals run
 	$(BIN)/python -m benchmarks.categories
+	$(BIN)/python -m benchmarks.learning --json benchmarks/results/learning.json
+	$(BIN)/python -m benchmarks.learning_product --json benchmarks/results/learning_product.json
+	$(BIN)/python -m benchmarks.attacks --json benchmarks/results/attacks.json
 
 reqs: setup ## which tests prove which requirement
 	$(BIN)/python -m tools.reqs
@@ -74,6 +77,9 @@ reqs: setup ## which tests prove which requirement
 docs: setup ## rewrite the generated pages
 	$(BIN)/python -m tools.docs
 	$(BIN)/python -m tools.figures --write
+
+train: setup ## fit the categories' model to data/categories anew
+	$(BIN)/python -m tools.train_categories
 
 screenshots: setup ## take the pictures of docs/screenshots anew; needs Chromium
 	$(BIN)/python -m tools.screenshots

@@ -225,8 +225,11 @@ class Visitor:
         self._timed = timed
         self._url = url
 
-    async def read(self, address: str) -> str:
+    async def read(self, address: str) -> str | None:
+        """The page; None for a choice that makes sense only together with a field that a person fills in."""
         answer = await self._http.get(address)
+        if answer.status_code == 422 and "?" in address:
+            return None
         if answer.status_code != 200:
             raise RuntimeError(f"{address} was answered with {answer.status_code}: {answer.text[:500]}")
         return answer.text if answer.headers["content-type"].startswith("text/html") else ""
@@ -245,6 +248,9 @@ class Visitor:
             address, seen_on = waiting.popleft()
             if plan.offer(address, seen_on) is not None:
                 html = await self.read(address)
+                if html is None:
+                    del plan.kinds[address]
+                    continue
                 waiting += [(link, address) for link in links_of(html, f"{self._url}{address}")]
         return plan
 

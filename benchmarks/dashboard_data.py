@@ -33,7 +33,7 @@ from postroom.db.tables.mail import BACKFILL_JOBS, backfill_rate, backfill_spend
 from postroom.db.tables.queue import job_steps, jobs
 from postroom.db.tables.triage import actions, decisions, directions, model_calls, model_rules, rules
 from postroom.db.tables.web import backfill_runs, discovered_items, evidence, evidence_texts, web_endpoints
-from postroom.db.types import utc_text
+from postroom.domain.clock import utc_text
 from postroom.domain.jobs import CATALOGUE, JobState
 from postroom.domain.tiers import TIERS
 from postroom.queue.job import QueueName
@@ -48,6 +48,8 @@ _KINDS = {name: number for number, name in enumerate(
 _STATUSES = ("completed",) * 90 + ("failed",) * 4 + ("rejected", "expired", "canceled", "queued", "executing")
 _PENDING = 400
 """One action in so many waits for an answer."""
+_LEAST_BACKFILLS = 50
+"""Messages and audit entries name these."""
 _BACKFILLS = ("completed",) * 6 + ("cancelled", "paused", "error", "active")
 
 
@@ -70,7 +72,7 @@ def all_rows(archive: Path, mail: int, job_count: int, dialect: str) -> Iterator
     yield audit_log, (_entry(number, each) for number, each in _each(archive, 5))
     yield jobs, (_job(number, job_count) for number in range(job_count))
     yield job_steps, (_step(number, job_count) for number in range(job_count))
-    yield BACKFILL_JOBS[dialect], (_backfill(number) for number in range(mail // 2_000 + 1))
+    yield BACKFILL_JOBS[dialect], (_backfill(number) for number in range(max(_LEAST_BACKFILLS, mail // 2_000)))
     yield backfill_spend, (_spend(number, day) for number in range(mail // 2_000 + 1) for day in range(3))
     yield backfill_rate, (_rate(number) for number in range(50))
     yield contacts, (_contact(number) for number in range(mail // 200))
@@ -111,7 +113,7 @@ def _message(number: int, mail: Mail) -> Row:
         "ingestion_tier": "full" if is_full else "metadata",
         "policy_tier": TIERS[number % 3],
         "assignment_rule": "fallback_default",
-        "backfill_job_id": identity("backfill", number % 50) if number % 3 == 0 else None,
+        "backfill_job_id": identity("backfill", number % _LEAST_BACKFILLS) if number % 3 == 0 else None,
         "observed_at": mail.date,
         "received_at": mail.date,
         "accepted_at": mail.date,
@@ -181,7 +183,9 @@ def _entry(number: int, mail: Mail) -> Row:
         "actor_name": "postroom",
         "action": ("ingest.accepted", "action.completed", "backfill.paused")[number % 3],
         "subject_type": ("message", "action", "backfill_job")[number % 3],
-        "subject_id": identity("backfill", number % 50) if number % 3 == 2 else identity("message", number, mail.date),
+        "subject_id": identity("backfill", number % _LEAST_BACKFILLS)
+        if number % 3 == 2
+        else identity("message", number, mail.date),
         "after": {"status": "completed"},
     }
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.queue_contract import Load, Measure, Stopwatch, Store, batches, check_all_done
 from postroom.db import connect
-from postroom.db.types import utc_text
+from postroom.domain.clock import utc_text
 from postroom.domain.ids import new_id
 
 _CLAIMED_AT_ONCE = 100

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -44,6 +45,24 @@ def pytest_configure() -> None:
     memory = Path("/dev/shm")  # noqa: S108 (a folder of our own is made in it)
     if memory.is_dir() and shutil.disk_usage(memory).free > _ENOUGH_MEMORY and "TMPDIR" not in os.environ:
         tempfile.tempdir = os.environ["TMPDIR"] = str(memory)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported and collected stays to the end, so the garbage collector need not look at it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tests that have a time limit of their own are the longest. They come first: a long one that comes last keeps
+    one processor busy while the others have nothing left to do."""
+    items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
 
 
 @pytest.fixture(scope="session")

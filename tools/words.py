@@ -71,7 +71,6 @@ ALLOWED = (
     Use(f"{_MADE_UP_MAIL}/languages.py", "everybody", "the words of a letter"),
     Use("src/postroom/reading/confinement.py", "NOBODY", "the user `nobody` of every Unix"),
     Use("src/postroom/reading/confinement.py", "`nobody`", "the same"),
-    Use("src/postroom/mail/categories.toml", "desk|", "parts of mail addresses"),
     Use("docs/web-fetching.md", "`nobody`", "the same"),
     Use("tests/support/furnished_dashboards.py", "in town", "the words of a letter"),
     Use("tests/support/furnished_dashboards.py", "Somebody whom", "the words of a model"),

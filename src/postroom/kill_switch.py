@@ -1,7 +1,8 @@
 """Switches that stop work in every process at once. They are rows of the database, so all of them see a change.
 
 Backfill, mail and web, runs only where the environment AND its switch allow it. Filling a gap after an expired history
-id is live work: it belongs to no backfill job and asks for no switch. The model has a switch of its own.
+id is live work: it belongs to no backfill job and asks for no switch. The model and local triage each have
+a switch of their own.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from postroom.settings import BackfillSettings
 
 BACKFILL_SWITCH = "backfill_enabled"
 MODEL_SWITCH = "model_enabled"
+LEARNING_SWITCH = "learning_enabled"
 
 
 class SwitchedOff(NotAllowed):
-    """Backfill is switched off: set BACKFILL_ENABLED=true (or backfill.enabled), and turn the dashboard's switch on."""
+    """Backfill is switched off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,23 @@ class SwitchState:
     def reason(self) -> str:
         """Why backfill does not run, in words for a person; empty while it does."""
         if not self.environment:
-            return "BACKFILL_ENABLED is not true"
+            return "the settings do not allow it"
         return "" if self.database else f"switched off by {self.changed_by}"
+
+    @property
+    def remedy(self) -> str:
+        """How to turn on the switch, or both switches, that keep it off; empty while it is on."""
+        turn = "`postroom backfill switch on`, or the button on the Backfill page"
+        allow = "set BACKFILL_ENABLED=true, or `enabled = true` under [backfill] in postroom.toml, and restart Postroom"
+        match self.environment, self.database:
+            case True, True:
+                return ""
+            case True, False:
+                return f"To turn it on: {turn}."
+            case False, True:
+                return f"To turn it on: {allow}."
+            case _:
+                return f"To turn it on: {allow}; then {turn}, because it was also switched off by {self.changed_by}."
 
 
 def state(tx: Tx, settings: BackfillSettings) -> SwitchState:
@@ -66,8 +83,9 @@ def state(tx: Tx, settings: BackfillSettings) -> SwitchState:
 
 
 def require_on(tx: Tx, settings: BackfillSettings) -> None:
-    if not state(tx, settings).in_force:
-        raise SwitchedOff()
+    found = state(tx, settings)
+    if not found.in_force:
+        raise SwitchedOff(f"Backfill is off: {found.reason}. {found.remedy}")
 
 
 def turn(tx: Tx, settings: BackfillSettings, on: bool, who: Actor, now: datetime) -> SwitchState:
@@ -85,6 +103,17 @@ def turn_model(tx: Tx, on: bool, who: Actor, now: datetime) -> KillSwitch:
     """Turn the model off or on. A call that is under way ends; what comes of it needs approval."""
     _turn(tx, MODEL_SWITCH, on, who, now)
     return model_switch(tx)
+
+
+def learning_switch(tx: Tx) -> KillSwitch:
+    """Of local triage that learns; the settings can switch it off too."""
+    return _found(tx, LEARNING_SWITCH)
+
+
+def turn_learning(tx: Tx, on: bool, who: Actor, now: datetime) -> KillSwitch:
+    """Off, it neither decides nor learns; what it has learned stays."""
+    _turn(tx, LEARNING_SWITCH, on, who, now)
+    return learning_switch(tx)
 
 
 def _found(tx: Tx, name: str) -> KillSwitch:

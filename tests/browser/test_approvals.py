@@ -1,15 +1,16 @@
-"""Approvals in a browser: answered by keyboard alone and without script; too late is said; a new question appears."""
+"""Approvals in a browser: decided by keyboard alone and without script; too late is said; a new question appears."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
 import pytest
-from playwright.async_api import Dialog, Page, expect
+from playwright.async_api import Page, expect
 from sqlalchemy import update
 
 from postroom.db.tables.triage import actions
 from tests.dashboard.test_approvals_page import HOSTILE, ask, status
+from tests.dashboard.test_review_page import keys_left, leave
 from tests.support.browser import Window, tab_to
 from tests.support.dashboards import Site
 
@@ -22,46 +23,59 @@ async def expire(site: Site, action_id: str) -> None:
     await site.write(lambda tx: tx.execute(update(actions).where(actions.c.id == action_id).values(**values)))
 
 
-async def test_questions_are_approved_and_rejected_by_keyboard_alone(window: Window) -> None:
-    first, second = await ask(window.site, "Lunch?"), await ask(window.site, HOSTILE)
+@pytest.mark.req("UX-1")
+async def test_questions_are_decided_by_keys_alone(window: Window) -> None:
+    site, said = window.site, window.page.get_by_role("status")
+    ids = [await ask(site, subject) for subject in ("Lunch?", HOSTILE, "Sale", "Dinner")]
     page = await window.open("/approvals")
-    asked: list[str] = []
-
-    async def agree(dialog: Dialog) -> None:
-        asked.append(dialog.message)
-        await dialog.accept()
-
-    page.on("dialog", agree)
     assert await window.barriers() == []
-    await tab_to(page, page.get_by_role("button", name="Approve").first)
-    await page.keyboard.press("Enter")
-    await expect(page.get_by_role("status")).to_have_text("Approved; a worker does it now.")
-    assert asked == ["Approve this action?"]
-    await tab_to(page, page.get_by_role("button", name="Reject"))
-    await page.keyboard.press("Enter")
-    await expect(page.get_by_role("status")).to_have_text("Rejected; nothing is changed.")
-    await expect(page.locator("#approvals")).to_contain_text("Nothing needs approval.")
-    assert (await status(window.site, first), await status(window.site, second)) == ("queued", "rejected")
+    for key in "jxjx":
+        await page.keyboard.press(key)
+    await expect(page.locator("[data-selected]")).to_have_text("2 selected")
+    await page.keyboard.press("a")
+    await expect(said).to_have_text("2 actions approved.")
+    assert [await status(site, each) for each in ids] == ["queued", "queued", "approved_pending", "approved_pending"]
+    await page.keyboard.press("z")
+    await expect(said).to_have_text("2 actions wait for approval again.")
+    for key in "jjjjk":
+        await page.keyboard.press(key)
+    await page.keyboard.press("r")
+    await expect(said).to_have_text("Rejected.")
+    assert [await status(site, each) for each in ids][2] == "rejected", "with nothing selected, the row with the focus"
+    await expect(page.locator(f"#q-{ids[3]}")).to_be_focused()
+    await page.keyboard.press("a")
+    await expect(said).to_have_text("Approved.")
+    assert await status(site, ids[3]) == "queued"
 
 
-async def test_whoever_thinks_better_of_it_has_approved_nothing(window: Window) -> None:
-    action_id = await ask(window.site)
-    page = await window.open("/approvals")
-    page.on("dialog", lambda dialog: dialog.dismiss())
-    await page.get_by_role("button", name="Approve").click()
-    await expect(page.get_by_role("button", name="Approve")).to_be_visible()
-    assert await status(window.site, action_id) == "approved_pending"
+@pytest.mark.req("UX-1")
+async def test_boxes_select_groups_and_what_cannot_be_undone_is_confirmed_once(window: Window) -> None:
+    site, page = window.site, window.page
+    ids = [await ask(site, f"Lunch {number}") for number in range(3)]
+    reply = await ask(site, "Dinner?", "auto_reply", body="With pleasure.")
+    await window.open("/approvals")
+    await page.get_by_role("checkbox", name="Select all 3").check()
+    await page.get_by_role("checkbox", name="Select Lunch 1").uncheck()
+    assert await page.locator("[data-all]").evaluate_all("boxes => boxes.map((box) => box.checked)") == [False] * 3
+    await page.get_by_role("checkbox", name="Select Dinner?").check()
+    await page.keyboard.press("a")
+    await expect(page.locator("h1")).to_have_text("This cannot be undone")
+    assert await window.barriers() == []
+    await expect(page.locator("article")).to_contain_text("With pleasure.")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("status")).to_have_text("3 actions approved.")
+    states = [await status(site, each) for each in (*ids, reply)]
+    assert states == ["queued", "approved_pending", "queued", "queued"]
 
 
 async def test_an_answer_that_comes_too_late_does_nothing_and_says_so(window: Window) -> None:
     late, taken = await ask(window.site, "Late"), await ask(window.site, "Taken")
     page = await window.open("/approvals")
-    page.on("dialog", lambda dialog: dialog.accept())
     await expire(window.site, late)
-    await page.get_by_role("button", name="Approve").first.click()
+    await page.get_by_role("button", name="Approve Late").click()
     await expect(page.get_by_role("status")).to_contain_text("too late: it is expired: no answer in time")
     assert await status(window.site, late) == "expired"
-    await page.get_by_role("button", name="Approve").focus()  # a region in use is not renewed under one's hands
+    await tab_to(page, page.get_by_role("button", name="Approve Taken"))  # a region in use is not renewed
     await window.site.api("POST", f"/approvals/{taken}", json={"verdict": "reject"})
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("status")).to_contain_text("too late: it is rejected by dashboard owner")
@@ -75,10 +89,37 @@ async def test_a_new_question_appears_by_itself(window: Window) -> None:
     await expect(page.locator("#approvals")).to_contain_text("Something new")
 
 
-@pytest.mark.parametrize(("button", "becomes"), [("Approve", "queued"), ("Reject", "rejected")])
-async def test_questions_are_answered_without_script(plain_page: Page, site: Site, button: str, becomes: str) -> None:
-    action_id = await ask(site)
+async def test_questions_are_answered_without_script(plain_page: Page, site: Site) -> None:
+    ids = [await ask(site, f"Lunch {number}") for number in range(4)]
     await plain_page.goto("/approvals")
-    await plain_page.get_by_role("button", name=button).click()
-    await expect(plain_page.get_by_role("status")).to_be_visible()
-    assert await status(site, action_id) == becomes
+    await plain_page.get_by_role("button", name="Reject Lunch 0").click()
+    await expect(plain_page.get_by_role("status")).to_have_text("Rejected.")
+    await plain_page.get_by_role("checkbox", name="Select Lunch 1").check()
+    await plain_page.get_by_role("button", name="Approve selected").click()
+    await expect(plain_page.get_by_role("status")).to_have_text("Approved.")
+    await plain_page.get_by_role("button", name="Undo").click()
+    await expect(plain_page.get_by_role("status")).to_have_text("1 action waits for approval again.")
+    await plain_page.locator("input[name=group]").check()
+    await plain_page.get_by_role("button", name="Approve selected").click()
+    await expect(plain_page.get_by_role("status")).to_have_text("3 actions approved.")
+    assert [await status(site, each) for each in ids] == ["rejected", "queued", "queued", "queued"]
+
+
+@pytest.mark.req("UX-1")
+async def test_review_is_worked_off_by_the_same_keys(window: Window) -> None:
+    items = [await leave(window.site, f"m{number}") for number in range(4)]
+    page = await window.open("/review")
+    said = page.get_by_role("status")
+    assert await window.barriers() == []
+    for key in "jxjxd":
+        await page.keyboard.press(key)
+    await expect(said).to_have_text("2 messages marked as reviewed.")
+    await page.keyboard.press("z")
+    await expect(said).to_have_text("2 messages are back on the list.")
+    for key in "jja":
+        await page.keyboard.press(key)
+    await expect(said).to_have_text("Archive: 1 message.")
+    await expect(page.locator(f"#q-{items[1]}")).to_be_focused()
+    await page.keyboard.press("r")
+    await expect(said).to_have_text("1 message will be judged again.")
+    assert await keys_left(window.site) == ["m3", "m0"]

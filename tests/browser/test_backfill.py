@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import Page, expect
 
 from tests.support.archives import ME
@@ -15,7 +16,7 @@ from tests.support.dashboards import Site, open_site
 from tests.support.switchboards import in_a_task
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
     async with in_a_task(open_site(tmp_path / "home", **BACKFILL_ON)) as opened:
         await add_history(opened)
@@ -28,9 +29,9 @@ async def test_a_job_is_made_paused_and_cancelled_by_keyboard_alone(window: Wind
     page.on("dialog", lambda dialog: dialog.accept())
     await tab_to(page, page.get_by_role("link", name="New job"))
     await page.keyboard.press("Enter")
-    await tab_to(page, page.get_by_label("Finance"))
+    await tab_to(page, page.get_by_role("checkbox", name="Finance"))
     await page.keyboard.press("Space")
-    await tab_to(page, page.get_by_label("Health"))
+    await tab_to(page, page.get_by_role("checkbox", name="Health"))
     await page.keyboard.press("Space")
     await tab_to(page, page.get_by_label("Maximum messages per hour"))
     await page.keyboard.type("60")

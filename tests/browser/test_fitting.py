@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import Browser
 
 from postroom.dashboard.display.rendering import sections
@@ -44,7 +45,7 @@ _IN_SIGHT = """() => {
 }"""
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
     """A little of everything, in words of a usual length."""
     async with in_a_task(open_site(tmp_path / "home", clock=morning_clock(), **BACKFILL_ON)) as opened:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import Browser
 
 from tests.support.backfills import BACKFILL_ON
@@ -26,13 +27,13 @@ WORDS = (
 )
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
     async with in_a_task(open_site(tmp_path / "home", **BACKFILL_ON)) as opened:
         yield opened
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def furnished(site: Site) -> FurnishedDashboard:
     return await furnish(site, WORDS)
 

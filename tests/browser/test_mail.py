@@ -7,7 +7,7 @@ from playwright.async_api import Page, expect
 
 from tests.dashboard.test_mail_page import TWO_PARTS, mail
 from tests.support.browser import Guard, Window
-from tests.support.dashboard_data import add_decided_mail, archive_mail
+from tests.support.dashboard_data import add_decided_mail, add_mailbox, archive_mail
 from tests.support.dashboards import Site
 from tests.support.hostile_mail import HTML_BODIES, corpus
 from tests.support.mail import ME
@@ -70,6 +70,76 @@ async def test_mail_is_found_and_read_by_keyboard_alone(window: Window) -> None:
     await page.get_by_role("link", name="Plain text").focus()
     await page.keyboard.press("Enter")
     await expect(page.locator(".body.text")).to_contain_text("Dear you")
+
+
+@pytest.mark.req("UX-1")
+async def test_messages_are_chosen_archived_starred_and_brought_back_by_keyboard_alone(window: Window) -> None:
+    await add_mailbox(window.site)
+    labels = frozenset({"INBOX", "UNREAD"})
+    await archive_mail(window.site, [mail(number, labels=labels, thread_id=f"t{number}") for number in range(1, 7)])
+    page = await window.open("/mail")
+    rows = page.locator(".mail")
+    for key in ("j", "j", "x", "j", "x"):
+        await page.keyboard.press(key)
+    await expect(page.locator("[data-all] output")).to_have_text("2 selected")
+    await page.keyboard.press("e")
+    await expect(page.get_by_role("status").first).to_contain_text("2 messages archived.")
+    await expect(rows).to_have_count(4)
+    await expect(page.get_by_role("link", name="Letter 3")).to_be_focused()  # it goes on where it was
+    assert await window.barriers() == []
+    await page.keyboard.press("u")
+    await expect(page.get_by_role("status").first).to_contain_text("Undone: 2 changes.")
+    await expect(rows).to_have_count(6)
+    boxes = page.get_by_role("checkbox", name="Select Letter")
+    await boxes.nth(0).click()
+    await boxes.nth(3).click(modifiers=["Shift"])
+    await expect(page.locator(".mail :checked")).to_have_count(4)
+    await page.get_by_label("Select all messages on this page").check()
+    await page.keyboard.press("#")
+    await expect(page.get_by_role("status").first).to_contain_text("6 messages moved to the trash.")
+    await expect(page.get_by_text("Your inbox is empty.")).to_be_visible()
+    await page.keyboard.press("z")
+    await expect(rows).to_have_count(6)
+    await page.keyboard.press("/")
+    await expect(page.get_by_label("Search")).to_be_focused()
+    await page.keyboard.type("invoice -ha")
+    options = page.locator("#completions option")
+    await expect(options).to_have_attribute("value", "invoice -has:")
+    await page.keyboard.type("s:at")
+    await expect(options).to_have_attribute("value", "invoice -has:attachment")
+    await page.get_by_role("link", name="Letter 5").focus()
+    await page.keyboard.press("Enter")
+    await page.wait_for_url("**/mail/*/*")
+    for key, subject in (("j", "Letter 4"), ("k", "Letter 5")):
+        await page.keyboard.press(key)
+        await expect(page.get_by_role("heading", level=1)).to_have_text(subject)
+    await page.keyboard.press("s")
+    await expect(page.get_by_role("status").first).to_contain_text("1 message starred.")
+    await expect(page.get_by_role("button", name="Unstar")).to_be_visible()
+    assert await window.barriers() == []
+    await page.keyboard.press("b")
+    await expect(page.get_by_label("For")).to_be_focused()
+    await page.keyboard.press("Escape")
+    await page.get_by_role("heading", level=1).click()
+    await page.keyboard.press("u")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Inbox")
+    for width in (390, 768, 1024, 1280, 1600):
+        await page.set_viewport_size({"width": width, "height": 800})
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
+
+
+@pytest.mark.req("UX-1")
+async def test_mail_is_acted_on_and_that_is_undone_without_script(plain_page: Page, site: Site) -> None:
+    await add_mailbox(site)
+    await archive_mail(site, [mail(1), mail(2)])
+    await plain_page.goto("/mail")
+    await plain_page.get_by_label("Select Letter 1").check()
+    await plain_page.locator("summary", has_text="Label").click()
+    await plain_page.get_by_label("Label", exact=True).fill("Bills")
+    await plain_page.get_by_label("Label", exact=True).press("Enter")
+    await expect(plain_page.get_by_role("status").first).to_contain_text("1 message labelled “Bills”.")
+    await plain_page.get_by_role("button", name="Undo").click()
+    await expect(plain_page.get_by_role("status").first).to_contain_text("Undone: 1 change.")
 
 
 async def test_the_list_renews_itself_when_mail_comes_in(window: Window) -> None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
+import pytest_asyncio
 from playwright.async_api import Page, expect
 
 from tests.support import dashboard_data as scene
@@ -18,7 +18,7 @@ from tests.support.switchboards import in_a_task
 OLD, NEW = "The tax is 20 %.\nSince May.", "The tax is 25 %.\nSince May."
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
     async with in_a_task(open_site(tmp_path / "home", **BACKFILL_ON)) as opened:
         scene.follow_sources(opened)

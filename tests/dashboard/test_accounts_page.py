@@ -169,3 +169,16 @@ async def test_a_second_login_takes_the_place_of_the_first_and_few_may_be_under_
             await browser.get(httpx2.URL(first["url"]).params["redirect_uri"])
     answers = [(await begin(f"{name}@example.com")).status_code for name in "bcdef"]
     assert answers == [201, 201, 201, 201, 503]
+
+
+@pytest.mark.req("JB-17")
+async def test_the_labels_of_a_mailbox_are_synced_at_the_press_of_a_button(site: Site) -> None:
+    async with running_sim(GeneratedMailbox(3, 1, "owner@example.com")) as sim:
+        given = {"email": "owner@example.com", "api_base": sim.url, "access_token": sim.token}
+        assert (await site.post("/settings/accounts", **given)).status_code == 303
+        assert "Sync labels" in (await site.get("/settings")).text
+        done = await site.post("/settings/accounts/labels", email="owner@example.com")
+        assert done.headers["location"] == "/settings#accounts"
+        again = (await site.api("POST", "/accounts/owner@example.com/labels")).json()
+        assert again["added"] == 0
+        assert f"{again['labels']} labels: {again['labels']} added." in text_of((await site.get("/settings")).text)

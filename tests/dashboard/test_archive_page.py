@@ -177,7 +177,7 @@ async def test_certificates_are_listed_newest_first_and_filtered(site: Site) -> 
 
 async def test_where_no_series_is_kept_the_page_says_so(site: Site) -> None:
     said = text_of((await site.get("/archive")).text)
-    assert "The database keeps no time series" in said
+    assert "The charts above hold all processes" in said
     process = (await site.api("GET", "/archive/process")).json()
     assert set(process) >= {"calls", "median_s", "slow_s", "retries", "splits"}
 

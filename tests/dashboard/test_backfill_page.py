@@ -18,8 +18,9 @@ from postroom.audit import AuditFilter
 from postroom.db.tables.access import dashboard_sessions
 from postroom.domain.clock import ManualClock
 from postroom.domain.ids import new_id
-from postroom.domain.money import Micros
+from postroom.domain.money import Micros, from_cents
 from postroom.domain.roles import Role
+from postroom.domain.spending import NewCall, Reserved
 from postroom.switchboard.backfill import ledger
 from postroom.switchboard.backfill.admission import open_gate
 from postroom.switchboard.backfill.job import find_job
@@ -194,22 +195,27 @@ async def test_the_list_says_how_far_each_job_is_and_why_it_stands_so(site: Site
 
     def admit(tx: Any) -> None:
         gate = open_gate(tx, site.app.settings.backfill, job_id, ME, time.now())
-        for number in range(3):
-            gate.admit(f"m{number}", Micros(10_000))
+        for _ in range(3):
+            gate.admit()
 
     await site.write(admit)
-    await site.write(lambda tx: ledger.settle(tx, site.app.settings.backfill, job_id, "m0", Micros(8_000), time.now()))
+
+    def spend(tx: Any) -> None:
+        job = find_job(tx, job_id, lock=True)
+        ledger.book(tx, job, time.now().date(), time.now(), reserved=20_000, settled=8_000)
+
+    await site.write(spend)
     said = text_of((await site.get("/backfill")).text)
     assert "Finance" in said
     assert "Running: gmail-one is fetching mail." in said
     assert "50 of about 200" in said
     assert "3 of 100" in said
     assert "1 h 30 min" in said
-    assert "$0.008 of $5.00, $0.02 reserved" in said
+    assert "less than $0.01 of $5.00, $0.02 reserved" in said
     detail = text_of((await site.get(f"/backfill/{job_id}")).text)
     assert "it has reached 2024-07-03; it stops at 2024-01-01" in detail
-    assert "Messages imported 200 50" in detail
-    assert "Cost $0.40 $0.008" in detail
+    assert "Messages imported 200 0" in detail
+    assert "Cost $0.40 less than $0.01" in detail
     assert "Start" in detail
     assert "Pending → Active" in detail
 
@@ -224,12 +230,13 @@ async def test_time_left_is_said_of_a_job_at_work_and_a_capped_one_says_when_it_
     assert "1 h 30 min left, about" in text_of((await site.get(path)).text)
 
     def spend(tx: Any) -> None:
-        ledger.settle(tx, site.app.settings.backfill, job_id, "m0", Micros(5_000_000), time.now())
+        job = ledger.book(tx, find_job(tx, job_id, lock=True), time.now().date(), time.now(), settled=5_000_000)
+        ledger.stop_at_cap(tx, site.app.settings.backfill, job, Micros(1), time.now())
 
     await site.write(spend)
     detail, listed = text_of((await site.get(path)).text), text_of((await site.get("/backfill")).text)
-    assert "in 12 hours resumes by itself 2026-05-05 00:00:00 UTC" in detail
-    assert "resumes in 12 hours" in listed
+    assert "in 12 hours continues by itself 2026-05-05 00:00:00 UTC" in detail
+    assert "continues in 12 hours" in listed
     assert "1 h 30 min" not in detail + listed
     await site.post(f"{path}/pause")
     paused = text_of((await site.get(path)).text)
@@ -245,11 +252,11 @@ async def test_after_a_job_has_ended_estimate_and_actual_stand_side_by_side(site
     await report_progress(site, work, rows_processed=180, rows_skipped=25, status="completed")
     said = text_of((await site.get(f"/backfill/{job_id}")).text)
     assert "the actual figures so far" not in said
-    assert "Messages imported 200 180" in said
+    assert "Messages imported 200 0" in said
     assert "Skipped 20 25" in said
     assert "Duration 2 h 1 h" in said
     api = (await site.api("GET", f"/backfill/jobs/{job_id}")).json()
-    assert api["comparison"]["messages"] == {"estimated": 200, "actual": 180}
+    assert api["comparison"]["messages"] == {"estimated": 200, "actual": 0}
     assert api["summary"]["can"] == []
 
 
@@ -284,7 +291,7 @@ async def test_the_kill_switch_is_shown_wherever_it_matters_and_stops_what_runs(
         assert "All backfill is off" in said, path
         assert "switched off by owner" in said, path
     detail = text_of((await site.get(f"/backfill/{job_id}")).text)
-    assert "Waiting, because all backfill is off: switched off by owner." in detail
+    assert "All backfill is off: switched off by owner." in detail
     refused = await site.post("/backfill", offer=offer, consent="yes")
     assert refused.status_code == 422
     assert "The job was not created" in refused.text
@@ -426,3 +433,34 @@ async def test_nonsense_is_refused_and_never_breaks_anything(site: Site) -> None
     for amount in ("1e999999", "NaN", "-1", "1e9", "$1,50"):
         answer = await site.post("/backfill/new/estimate", **WHAT | {"daily_cost_cap": amount})
         assert answer.status_code == 422, amount
+
+
+@pytest.mark.req("BF-6", "BF-9")
+async def test_a_job_shows_what_is_uncertain_what_its_connector_spent_and_who_decided(
+    site: Site, time: ManualClock
+) -> None:
+    job_id = await make_job(site)
+    work = await take_job(site)
+    call = NewCall(from_cents(3), time.now() + timedelta(seconds=90), new_id(), job_id, new_id())
+    reserved = await site.write(lambda tx: site.app.budget.reserve(tx, call))
+    assert isinstance(reserved, Reserved)
+    await site.write(lambda tx: site.app.budget.settle(tx, reserved.call_id, None))
+    await report_progress(site, work, cost_spent_cents=7, report_seq=1)
+    page = text_of((await site.get(f"/backfill/{job_id}")).text)
+    assert "$0.10 spent today" in page
+    assert "$0.03 is uncertain" in page
+    assert "0 messages decided by rules, 0 by the model, 0 left as they are" in page
+    assert "$0.10 of $5.00" in text_of((await site.get("/backfill")).text)
+    assert "$0.10 of $5.00" in text_of((await site.get("/")).text)
+
+
+@pytest.mark.req("BF-9", "BF-19")
+async def test_rules_alone_are_chosen_at_consent_and_the_choice_stays_with_the_job(site: Site) -> None:
+    page = await site.post("/backfill/new/estimate", **WHAT, rules_only="yes")
+    consent = await site.post("/backfill/new/consent", offer=offer_in(page.text))
+    said = text_of(consent.text)
+    assert "let rules alone decide about it, at no cost" in said
+    assert "Decided by Rules alone" in said
+    await site.post("/backfill", offer=offer_in(consent.text), consent="yes")
+    [row] = await jobs_of(site)
+    assert row["job"]["uses_model"] is False

@@ -79,6 +79,47 @@ async def test_the_window_is_chosen(site: Site) -> None:
     assert (await site.get(f"/connectors/gmail/{ME}?window=9y")).status_code == 422
 
 
+@pytest.mark.req("PQ-9")
+async def test_mail_is_counted_by_when_it_was_taken_in_or_by_when_it_was_received(site: Site) -> None:
+    await scene.add_heartbeat(site)
+    now = site.app.clock.now()
+    await scene.add_live_mail(site, {Tier.DEFAULT: 3}, timedelta(days=20), accepted_at=now - timedelta(minutes=5))
+    await scene.add_live_mail(site, {Tier.DEFAULT: 1}, timedelta(minutes=5))
+
+    async def total(query: str) -> int:
+        return int((await site.api("GET", f"/connectors/gmail/{ME}?window=1h{query}")).json()["mail"]["total"])
+
+    assert (await total(""), await total("&by=taken_in"), await total("&by=received")) == (4, 4, 1)
+    page = (await site.get(f"/connectors/gmail/{ME}?window=1h&by=received")).text
+    assert 'aria-current="true">Mail received' in page
+    assert "Mail received, last hour" in text_of(page)
+
+
+@pytest.mark.req("PL-5")
+async def test_two_connectors_of_one_mailbox_are_two_rows(site: Site) -> None:
+    await scene.add_heartbeat(site, instance="host a", ago=timedelta(minutes=1), status="running")
+    await scene.add_heartbeat(site, instance="host b", status="paused")
+    rows = (await site.api("GET", "/connectors")).json()
+    assert [(row["instance"], row["status"]) for row in rows] == [("host b", "paused"), ("host a", "running")]
+    newest = (await site.api("GET", f"/connectors/gmail/{ME}")).json()
+    assert (newest["connector"]["instance"], newest["others"][0]["instance"]) == ("host b", "host a")
+    page = (await site.get(f"/connectors/gmail/{ME}?instance=host%20a")).text
+    assert "This mailbox has other connectors: host b Alive" in text_of(page)
+    assert (await site.get(f"/connectors/gmail/{ME}?instance=host%20c")).status_code == 404
+
+
+@pytest.mark.req("PL-5")
+async def test_a_connector_that_another_one_replaced_is_dropped_after_a_week_of_silence(site: Site) -> None:
+    await scene.add_heartbeat(site, instance="host a", ago=timedelta(days=8))
+    await scene.add_heartbeat(site, "other@example.org", ago=timedelta(days=8))
+    await scene.add_heartbeat(site, instance="host b")
+    rows = (await site.api("GET", "/connectors")).json()
+    assert [(row["endpoint_identity"], row["instance"]) for row in rows] == [
+        ("other@example.org", "worker"),
+        (ME, "host b"),
+    ]
+
+
 async def test_counters_and_checkpoint_are_shown_whatever_the_connector_wrote_there(site: Site) -> None:
     hostile = {"<script>alert(1)</script>": "<img src=x onerror=alert(1)>", "deep": {"x": ["</pre>"]}, "flag": True}
     await scene.add_heartbeat(site, checkpoint=hostile, status="\u202e<b>running", counters={"ingested": 1_234})

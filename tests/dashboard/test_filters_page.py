@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from postroom.audit import SYSTEM
-from postroom.connectors.priority import AssignmentRule
-from postroom.dashboard.filters import TIER_RULES
+from postroom.audit import SYSTEM, AuditFilter, list_entries
+from postroom.dashboard.filters.routes import TIER_RULES
 from postroom.domain.clock import ManualClock
+from postroom.domain.tiers import AssignmentRule
 from postroom.settings import QueueSettings
 from postroom.switchboard import tier_policy
 from tests.support import dashboard_data as scene
@@ -46,7 +46,7 @@ async def test_contacts_are_shown_with_their_source_and_freshness(tmp_path: Path
         clock.advance(3_600)
         said = text_of((await site.get("/filters")).text)
         assert "Fresh" in said
-        assert "1 hour ago (2026-01-01 00:00:00 UTC)" in said
+        assert "1 hour ago ( 2026-01-01 00:00:00 UTC )" in said
         assert "people you wrote to 2, address books (vCard) 1" in said
         clock.advance(1)
         assert "Stale" in text_of((await site.get("/filters")).text)
@@ -58,7 +58,9 @@ async def test_the_copies_of_the_connectors_are_shown_too(site: Site) -> None:
     await scene.add_heartbeat(site, checkpoint={"contacts": "stale", "contacts_generated_at": "nonsense"})
     await scene.add_heartbeat(site, "b@example.org", ago=timedelta(), checkpoint={})
     copies = (await site.api("GET", "/filters")).json()["contacts"]["copies"]
-    assert copies == [{"endpoint_identity": "me@example.org", "state": "stale", "generated_at": None}]
+    assert copies == [
+        {"endpoint_identity": "me@example.org", "instance": "worker", "state": "stale", "generated_at": None}
+    ]
 
 
 async def test_the_ingestion_policy_is_shown_in_its_order_as_text(site: Site) -> None:
@@ -74,3 +76,34 @@ async def test_the_ingestion_policy_is_shown_in_its_order_as_text(site: Site) ->
     assert "Headers: List-Id" in said
     assert "<code><bdi>.</bdi></code>" not in page, "all that is asked of this header is that it is there"
     assert "<i>adverts" not in page
+
+
+@pytest.mark.req("PQ-4", "PQ-5")
+async def test_contacts_are_added_excluded_and_removed_on_their_page(site: Site) -> None:
+    added = await site.post("/filters/contacts", address="Anna@Example.org", name="Anna")
+    assert added.headers["location"] == "/filters/contacts"
+    page = text_of((await site.get("/filters/contacts")).text)
+    assert "anna@example.org is a contact." in page
+    assert "Anna added by hand" in page
+    await site.post("/filters/contacts/priority", address="anna@example.org", has_priority="")
+    [anna] = (await site.api("GET", "/contacts?text=ANNA")).json()["items"]
+    assert (anna["address"], anna["has_priority"]) == ("anna@example.org", False)
+    assert "1 excluded from priority" in text_of((await site.get("/filters")).text).replace("( ", "").replace("(", "")
+    await site.post("/filters/contacts/remove", address="anna@example.org")
+    assert (await site.api("GET", "/contacts")).json() == {"items": [], "next": None}
+    entries = (await site.read(lambda tx: list_entries(tx, AuditFilter(subject_type="contact")))).entries
+    assert [(entry.action, entry.actor.name) for entry in reversed(entries)] == [
+        (f"contact.{what}", "owner") for what in ("add", "exclude", "remove")
+    ]
+
+
+@pytest.mark.req("PQ-4")
+async def test_contacts_are_changed_over_the_api_and_a_wrong_address_is_shown_beside_its_field(site: Site) -> None:
+    made = await site.api("POST", "/contacts", json={"address": "ben@example.org", "has_priority": False})
+    assert (made.status_code, made.json()["has_priority"]) == (201, False)
+    changed = await site.api("PATCH", "/contacts/ben@example.org", json={"has_priority": True})
+    assert changed.json()["has_priority"] is True
+    assert (await site.api("DELETE", "/contacts/ben@example.org")).status_code == 200
+    assert (await site.api("DELETE", "/contacts/ben@example.org")).status_code == 404
+    refused = await site.post("/filters/contacts", address="ben", name="")
+    assert (refused.status_code, "is not an e-mail address" in refused.text) == (422, True)

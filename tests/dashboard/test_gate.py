@@ -281,3 +281,23 @@ async def test_style_and_script_may_be_kept_by_browsers_as_long_as_their_name_ho
         assert "immutable" in answer.headers["cache-control"]
         assert (await stranger.get("/static/app.css")).headers["cache-control"] == "no-cache"
         assert (await stranger.get("/static/..%2f__init__.py")).status_code in (401, 404)
+
+
+@pytest.mark.parametrize(
+    ("path", "above"),
+    [
+        ("/settings/tokens", "/settings"),
+        ("/settings/accounts/labels", "/settings"),
+        ("/web/sources", "/web"),
+        ("/rules/guidance", "/rules"),
+        ("/filters/contacts/remove", "/filters/contacts"),
+    ],
+)
+async def test_opening_an_address_that_only_takes_forms_leads_to_the_page_above(
+    site: Site, path: str, above: str
+) -> None:
+    """As a reload after a form was refused does."""
+    while (answer := await site.get(path)).status_code == 303:
+        path = answer.headers["location"]
+    assert (answer.status_code, path) == (200, above)
+    assert (await site.api("GET", "/rules/none/apply")).status_code != 303

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
+from importlib.resources import files
 
 import pytest
 
 from postroom.archive.messages import IncomingMail, Provenance
+from postroom.mail.query.operands import OPERATORS
 from tests.support.dashboard_data import add_decided_mail, archive_mail
 from tests.support.dashboards import Site, text_of
 from tests.support.mail import ME
@@ -75,6 +78,8 @@ async def test_a_search_finds_marks_and_can_be_widened(site: Site) -> None:
     )
     found = (await site.get("/mail", params={"query": "invoice"})).text
     assert "<mark><bdi>invoice</bdi></mark>" in found
+    assert "1 message matches." in found
+    assert (await site.api("GET", "/mail/count?query=letter")).json() == {"count": {"number": 2, "is_more": False}}
     assert "Letter 2" not in found
     nothing = await site.get("/mail", params={"query": "subject:3"})
     assert "No mail matches" in nothing.text
@@ -91,6 +96,14 @@ async def test_a_mistake_in_a_query_is_pointed_at(site: Site, query: str, marked
     assert 'aria-invalid="true"' in page.text
     refused = (await site.api("GET", "/mail?query=" + query)).json()["error"]
     assert (refused["kind"], refused["field"]) == ("bad_input", "query")
+
+
+@pytest.mark.req("UX-1")
+def test_every_operator_is_completed() -> None:
+    script = files("postroom.dashboard").joinpath("static", "completion.js").read_text(encoding="utf-8")
+    listed = re.search(r"OPERATORS = \[(.*?)\]", script, re.DOTALL)
+    assert listed is not None
+    assert set(re.findall(r'"(\w+)"', listed[1])) == set(OPERATORS)
 
 
 async def test_one_mailbox_or_all(site: Site) -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from sqlalchemy import update
 
+from postroom.accounts.account_jobs import job_of
 from postroom.db.tables.accounts import accounts
+from postroom.db.tables.queue import jobs
 from postroom.domain.clock import ManualClock
+from postroom.domain.jobs import SYNC
+from postroom.domain.money import Micros
+from postroom.domain.spending import NewCall, Reserved
 from postroom.domain.tiers import Tier
 from postroom.queue import NewJob
 from postroom.settings import BackfillSettings
@@ -67,7 +73,8 @@ async def test_everything_that_needs_a_person_is_named_with_where_to_see_to_it(t
         assert needs["/settings"] == "me@example.org: The login was revoked."
         assert "has not reported for 1 h" in needs["/connectors"]
         assert "have never been exported" in needs["/filters"]
-        assert "Backfill is off (BACKFILL_ENABLED is not true), and 1 job cannot continue" in needs["/backfill"]
+        off = "Backfill is off (the settings do not allow it), and 1 job cannot continue. To turn it on: set"
+        assert needs["/backfill"].startswith(off)
         page = (await site.get("/")).text
         assert "&lt;b&gt;12&lt;/b&gt; messages" in page
         assert "<b>12</b>" not in page
@@ -95,3 +102,34 @@ async def test_spending_stands_against_the_caps(tmp_path: Path) -> None:
         said = text_of((await site.get("/")).text)
         assert "Finance me@example.org Active $2.00 of $4.00 + $0.50 reserved" in said
         assert "62 %" in said
+
+
+async def test_processes_that_keep_each_other_from_syncing_are_named_with_what_to_start(tmp_path: Path) -> None:
+    async with open_site(tmp_path / "home") as site:
+        me = await scene.add_mailbox(site)
+        [job] = await site.app.queue.enqueue(job_of(SYNC.name, me))
+        for owner, is_told in (
+            ("`postroom serve` (process 7 on pc)", True),
+            ("`postroom sync run` (process 8)", False),
+        ):
+            result = json.dumps({"skipped": "It is owned elsewhere.", "archive_owner": owner})
+            done = update(jobs).where(jobs.c.id == job.job_id).values(state="completed", result_json=result)
+            await site.write(lambda tx, done=done: tx.execute(done))  # type: ignore[misc]
+            said = text_of((await site.get("/")).text)
+            assert ("no process syncs this mailbox, because" in said) == is_told
+            assert ("postroom up" in said) == is_told
+
+
+@pytest.mark.req("BF-9")
+async def test_a_call_that_cost_more_than_it_could_is_an_alert_for_a_day(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with open_site(tmp_path / "home", clock=clock) as site:
+        call = NewCall(Micros(10_000), clock.now() + timedelta(seconds=90))
+        reserved = await site.write(lambda tx: site.app.budget.reserve(tx, call))
+        assert isinstance(reserved, Reserved)
+        await site.write(lambda tx: site.app.budget.settle(tx, reserved.call_id, Micros(20_000)))
+        [need] = (await site.api("GET", "/overview")).json()["needs"]
+        assert (need["level"], need["href"]) == ("bad", "/audit?action=model.overrun")
+        assert need["text"].startswith("A model call cost $0.02, more than the $0.01 it could cost")
+        clock.advance(86_400)
+        assert (await site.api("GET", "/overview")).json()["needs"] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from sqlalchemy import update
 
 from postroom import audit
@@ -9,7 +10,9 @@ from postroom.db.tables.queue import jobs
 from postroom.domain.ids import new_id
 from postroom.domain.tiers import Tier
 from postroom.queue import JobState, NewJob, QueueName
+from tests.support.dashboard_data import add_live_mail
 from tests.support.dashboards import Site, text_of
+from tests.support.mail import ME
 
 
 async def enqueue(site: Site, number: int = 1, **new: object) -> list[str]:
@@ -33,6 +36,28 @@ async def test_the_page_counts_jobs_by_state_line_and_type(site: Site) -> None:
     assert "2 Failed" in said
     assert "Live High priority 3 0" in said
     assert "classify 3 0 2" in said
+
+
+async def test_lines_without_jobs_fold_away(site: Site) -> None:
+    assert "All lines are empty" in text_of((await site.get("/queue")).text)
+    await enqueue(site, 3, queue=QueueName.LIVE, tier=Tier.HIGH_PRIORITY)
+    page = (await site.get("/queue")).text
+    assert "8 empty lines" in text_of(page)
+    folded = page[page.index('id="empty-lines"') :].partition("</details>")[0]
+    assert "Work, default" in text_of(folded)
+    assert "Live, high priority" not in text_of(folded)
+
+
+@pytest.mark.req("UX-5")
+async def test_a_job_leads_to_its_message_and_action(site: Site) -> None:
+    message, gone, run = new_id(), new_id(), new_id()
+    await add_live_mail(site, {Tier.DEFAULT: 1}, id=message, archive_key="18f0/1", subject="<b>Lunch</b>")
+    payload = {"message_id": message, "action_id": gone, "run": run, "original_action_id": "not an id"}
+    made = await site.app.queue.enqueue(NewJob("classify", payload))
+    found = (await site.api("GET", f"/queue/jobs/{made[0].job_id}")).json()["links"]
+    assert sorted(link["href"] for link in found) == [f"/mail/{ME}/18f0%2F1", f"/web/runs/{run}"]
+    page = (await site.get(f"/queue/{made[0].job_id}")).text
+    assert f'<a href="/mail/{ME}/18f0%2F1"><bdi>&lt;b&gt;Lunch&lt;/b&gt;</bdi></a>' in page
 
 
 async def test_a_filter_shows_its_jobs_and_no_others_and_survives_to_the_next_page(site: Site) -> None:
@@ -92,6 +117,26 @@ async def test_cancelling_a_finished_job_changes_nothing_and_says_so(site: Site)
     again = await site.post(f"/queue/{job}/cancel")
     assert again.status_code == 422
     assert "already finished" in again.text
+
+
+@pytest.mark.req("UX-5")
+async def test_selected_jobs_are_retried_and_cancelled_together_and_others_stay(site: Site) -> None:
+    failed = await enqueue(site, 2)
+    await fail(site, *failed)
+    (waiting,) = await enqueue(site, 1)
+    page = (await site.get("/queue?state=failed")).text
+    assert page.count('name="job"') == 2
+    answer = await site.post("/queue/retry", job=[*failed, waiting], state="failed", type="")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/queue?state=failed#jobs")
+    said = text_of((await site.get("/queue")).text)
+    assert "2 jobs queued again. 1 job left as before" in said
+    assert "3 Waiting" in said
+    reply = (await site.api("POST", "/queue/jobs/cancel", json={"jobs": [*failed, new_id()]})).json()
+    assert (reply["jobs"], len(reply["left"])) == (2, 1)
+    await site.post("/queue/cancel", state="", type="")
+    assert "Select at least one job" in text_of((await site.get("/queue")).text)
+    counts = (await site.api("GET", "/queue")).json()["counts"]
+    assert (counts["waiting"]["number"], counts["canceled"]["number"]) == (1, 2)
 
 
 async def test_all_failed_jobs_of_a_type_are_retried_at_once(site: Site) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,13 @@ async def test_a_token_that_cannot_be_is_refused_beside_its_field_and_what_was_w
     if fields["name"]:
         assert f'value="{fields["name"]}"' in answer.text
     assert await site.read(list_tokens) == []
+
+
+async def test_the_configuration_of_an_assistant_is_there_to_copy(site: Site) -> None:
+    page = await site.get("/settings")
+    shown = [json.loads(unescape(each)) for each in re.findall(r"<pre[^>]*>(\{.*?)</pre>", page.text, re.DOTALL)]
+    assert [list(each) for each in shown] == [["mcpServers"], ["mcpServers"], ["servers"]]
+    assert all("mcp" in each.popitem()[1]["postroom"]["args"] for each in shown)
 
 
 async def test_logins_are_listed_and_ended(site: Site) -> None:

@@ -20,6 +20,7 @@ from tests.support.backfills import BACKFILL_ON
 from tests.support.dashboards import Site, open_site, text_of
 from tests.support.hostile_mail import HTML_BODIES, read_frame, read_page
 from tests.support.switchboards import in_a_task
+from tests.support.web_servers import TinySite, tiny_site
 
 pytestmark = pytest.mark.req("PL-5")
 
@@ -54,6 +55,9 @@ async def test_sources_are_shown_with_what_they_brought_and_what_went_wrong(site
     said = text_of((await site.get("/web")).text)
     assert "The Gazette" in said
     assert "sitemap https://gazette.example/sitemap.xml sitemap daily 3 hours ago 3 2 1 0" in said
+    assert "sitemap: 40 pages found, 3 new, 7 known ones checked again; 12 new pages not reached" in said
+    assert "The next check goes on with them." in said
+    assert "gazette.example · from sources.toml" in said
     assert "sitemap: the sitemap is not XML" in said
     assert "The server answered 503." in said
     told = (await site.api("GET", "/web")).json()
@@ -61,6 +65,56 @@ async def test_sources_are_shown_with_what_they_brought_and_what_went_wrong(site
     assert [each["slug"] for each in told["sources"]] == ["gazette", "tax-office"]
     assert told["failed"][0]["error"] == "The server answered 503."
     assert told["last_look"]["state"] == "completed"
+
+
+@pytest.fixture
+async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[TinySite]:
+    """A web site that may be followed although it is on this machine."""
+    monkeypatch.setattr("postroom.web.fetching.targets.is_public", lambda address: True)
+    async with tiny_site() as served:
+        served.feed("/feed", {"/1": "2026-01-01T00:00:00Z"})
+        yield served
+
+
+async def test_a_source_is_added_by_its_address_and_managed_on_the_page(site: Site, world: TinySite) -> None:
+    added = await site.post("/web/sources", url=f"{world.url}/feed", name=HOSTILE[:150], notify="discord")
+    assert added.status_code == 303
+    page = await site.get("/web")
+    assert "It is a feed with 1 entry" in page.text
+    assert "added here" in page.text
+    assert read_page(page.text).harms == []
+    [source] = (await site.api("GET", "/web")).json()["sources"]
+    slug = source["slug"]
+    assert (source["origin"], source["notify"], source["endpoints"][0]["mode"]) == ("added", ["discord"], "FEED")
+    assert (await site.post(f"/web/sources/{slug}/pause")).status_code == 303
+    assert (await site.api("GET", "/web")).json()["sources"][0]["paused"]
+    assert (await site.api("POST", f"/web/sources/{slug}/unpause")).status_code == 200
+    assert (await site.post(f"/web/sources/{slug}/notify", notify="email")).status_code == 303
+    assert (await site.api("GET", "/web")).json()["sources"][0]["notify"] == ["email"]
+    assert (await site.post(f"/web/sources/{slug}/remove")).status_code == 303
+    assert (await site.api("GET", "/web")).json()["sources"] == []
+    assert await audited(site, "web_source.add") == 1
+
+
+async def test_an_address_that_cannot_be_followed_is_shown_again_with_the_reason(site: Site) -> None:
+    for url, reason in (("ftp://x", "does not begin with http"), ("http://127.0.0.1:1/", "not a public address")):
+        page = await site.post("/web/sources", url=url)
+        assert page.status_code == 422
+        assert reason in page.text
+        assert f'value="{url}"' in page.text
+    scene.follow_sources(site)
+    assert (await site.post("/web/sources/gazette/remove")).status_code == 422
+    assert (await site.post("/web/sources/nobody/pause")).status_code == 404
+
+
+async def test_the_overview_tells_what_is_new_on_the_web(site: Site) -> None:
+    scene.follow_sources(site)
+    kept = await scene.add_kept_page(site, "<p>news</p>", "news", title="A new law")
+    await scene.add_items(site, {"FETCHED": 25}, evidence_id=kept)
+    page = text_of((await site.get("/")).text)
+    assert "New on the web The Gazette : A new law new just now" in page
+    assert "The Gazette : 5 more new or changed" in page
+    assert (await site.api("GET", "/overview")).json()["web"][0]["slug"] == "gazette"
 
 
 async def test_a_mistake_in_the_file_is_told_and_breaks_nothing(site: Site) -> None:

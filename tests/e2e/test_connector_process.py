@@ -21,6 +21,8 @@ from postroom.db.tables.accounts import history_cursors
 from postroom.db.tables.mail import BACKFILL_JOBS, messages
 from postroom.domain.clock import SystemClock
 from postroom.domain.roles import Role
+from postroom.queue.worker import Worker
+from postroom.settings import WorkerSettings
 from postroom.sim.gmail.server import GmailSim, running_sim
 from postroom.sim.gmail.sources import ListSource
 from tests.support.connectors import listed, ms, source_of
@@ -28,6 +30,7 @@ from tests.support.databases import on_sqlite
 from tests.support.deployment import ConnectorProcess
 from tests.support.mail import letter
 from tests.support.switchboards import Bench, open_bench, served
+from tests.support.triage import classifier
 
 FIRST, LAST = date(2026, 3, 1), date(2026, 3, 31)
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
@@ -54,7 +57,12 @@ class House:
 
     async def create_job(self) -> str:
         given = {"connector_type": "gmail", "endpoint_identity": self.sim.email, "rate_limit_per_hour": 100_000}
-        days = {"date_from": FIRST.isoformat(), "date_to": LAST.isoformat(), "daily_cost_cap_cents": 100_000}
+        days = {
+            "date_from": FIRST.isoformat(),
+            "date_to": LAST.isoformat(),
+            "daily_cost_cap_cents": 100_000,
+            "uses_model": False,
+        }
         return str((await self.ask("create_backfill_job", **given, **days))["job_id"])
 
     async def count(self) -> int:
@@ -86,10 +94,14 @@ async def house(source: ListSource, database: Database, path: Path, **variables:
         await bench.account(sim.email)
         token = await bench.token(Role.CONNECTOR, endpoint_identity=sim.email)
         connector = ConnectorProcess(path / "connector", sim, url, token, **variables)
+        worker = Worker(bench.queue, {"classify": classifier(bench.queue, None)}, WorkerSettings(poll_s=0.5))
+        deciding = asyncio.create_task(worker.run())
         try:
             yield House(sim, bench, url, connector, token)
         finally:
             await connector.kill()
+            worker.stop()
+            await deciding
 
 
 def march(count: int) -> ListSource:

@@ -22,6 +22,7 @@ from postroom.sim.gmail.generated import GeneratedMailbox
 from postroom.sim.gmail.server import GmailSim, running_sim
 from postroom.switchboard.tokens import NewToken, create_token
 from tests.support.commands import PostroomProcess, command
+from tests.support.databases import install
 from tests.support.mail import letter
 
 QUICK = {"POSTROOM_SWITCHBOARD__PORT": "0", "POSTROOM_RECURRING__LIVE": "every 1s", "POSTROOM_WORKER__POLL_S": "0.5"}
@@ -73,7 +74,7 @@ class Up(PostroomProcess):
 @asynccontextmanager
 async def up(home: Path, **variables: str) -> AsyncIterator[Up]:
     async with httpx2.AsyncClient(timeout=30, trust_env=False) as http:
-        process = Up(home, http, **variables)
+        process = Up(install(home), http, **variables)
         try:
             await process.start()
             yield process
@@ -192,9 +193,11 @@ async def test_a_taken_port_is_named_with_what_to_do(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        done = await command(tmp_path / "home", "up", POSTROOM_SWITCHBOARD__PORT=port)
-    assert done.code == 2
-    assert f"switchboard.port: cannot listen on 127.0.0.1:{port}: another program listens there" in done.stderr
+        done = await command(tmp_path / "home", "up", "--port", port)
+    assert done.code == 1
+    assert f"error: Port {port} on 127.0.0.1 is in use by another program" in done.stderr
+    assert "--port" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 async def test_people_are_greeted_in_a_few_lines_that_fit_their_terminal(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from sqlalchemy.engine import Engine
 from postroom.archive.service import open_archive
 from postroom.db import Database, Dialect, Tx, connect
 from postroom.db.opening import SCHEMA_HEAD, schema_revision, unmigrated
-from postroom.domain.roles import Role, all_permissions
+from postroom.domain.roles import Permission, Role, all_permissions
 from postroom.mailboxes.gmail.credentials import GrantStore, StaticGrant
 from postroom.settings import DatabaseSettings, load
 from postroom.switchboard.tokens import list_tokens
@@ -41,6 +41,11 @@ OLD_HEAD = "0009"
 KILLS = 8
 MOVED = {"sync_bad_messages": "troubled_messages"}
 """Tables that a later version calls by another name."""
+
+GROWN = {"policy_rules": "position"}
+"""Tables that an upgrade adds rows to, with the column that may change: the others keep their order."""
+SETTLED = {"backfill_reservations"}
+"""Tables whose rows became part of others: what was reserved for mail is settled in the day's spend."""
 
 LEFT = ("classify", "queued")
 REFUSED = (MCPError, httpx2.HTTPError, ExceptionGroup)
@@ -153,15 +158,19 @@ def upgraded_by_a_process(url: str, step: int) -> subprocess.CompletedProcess[st
 
 
 def nothing_is_lost(before: Rows, after: Rows) -> None:
-    """Every row is there with everything that it said; tables and columns may have been added."""
+    """Every row is there with everything that it said; tables, columns and rules may have been added."""
     for table, rows in before.items():
+        if table in SETTLED:
+            continue
         now = after[MOVED.get(table, table)]
-        assert len(now) == len(rows), table
+        assert len(now) == len(rows) or table in GROWN, table
         if table in MOVED:
             continue
-        columns = rows[0].keys() if rows else ()
-        kept = [{name: row[name] for name in columns} for row in now]
-        assert sorted(kept, key=repr) == sorted(rows, key=repr), table
+        columns = (rows[0].keys() if rows else set()) - {GROWN.get(table)}
+        old, kept = ([{name: row[name] for name in columns} for row in each] for each in (rows, now))
+        if table in GROWN:
+            kept = [row for row in kept if row in old]
+        assert sorted(kept, key=repr) == sorted(old, key=repr), table
 
 
 @pytest.mark.timeout(300)
@@ -236,7 +245,10 @@ async def test_whoever_came_in_comes_in_and_may_do_what_they_could(old: OldHome)
     database = await connect(old.url)
     tokens = await database.read(list_tokens)
     await database.close()
-    assert {token.role: token.permissions for token in tokens} == {role: all_permissions(role) for role in Role}
+    came_later = {Permission.PROPOSE, Permission.UNDO}
+    assert {token.role: token.permissions for token in tokens} == {
+        role: all_permissions(role) - (came_later if role is Role.AGENT else set()) for role in Role
+    }
 
 
 async def _doors_open(mcp: str, known: Mapping[str, Any]) -> None:

@@ -58,7 +58,9 @@ TARGETS = {
         ("rules_json", "rules_toml", "rules_yaml", "sources", "categories", "policy", "client_secrets"),
         ("rules", "toml", "yaml", "settings"),
     ),
-    "sitemaps": Target(("sitemap", "robots", "url", "decoded"), ("sitemaps", "robots", "urls", "compressed")),
+    "sitemaps": Target(
+        ("sitemap", "feed", "probe", "robots", "url", "decoded"), ("sitemaps", "feeds", "robots", "urls", "compressed")
+    ),
     "documents": Target(("document", "shown_page"), ("documents",)),
     "wire": Target(
         ("envelope", "tool", "discord", "gmail", "batch", "model", "retry_after"),

@@ -71,6 +71,51 @@ _SITEMAPS: dict[str, Callable[[int], bytes]] = {
 register("sitemaps", ("sitemap",), _SITEMAPS)
 
 
+def _rss(inner: bytes) -> bytes:
+    return b'<?xml version="1.0"?><rss version="2.0"><channel>' + inner + b"</channel></rss>"
+
+
+def _atom(inner: bytes) -> bytes:
+    return b'<feed xmlns="http://www.w3.org/2005/Atom">' + inner + b"</feed>"
+
+
+_FEEDS: dict[str, Callable[[int], bytes]] = {
+    "rss-items": lambda n: _rss(b"<item><link>http://a.example/x</link></item>" * n),
+    "rss-items-empty": lambda n: _rss(b"<item/>" * n),
+    "rss-links-many": lambda n: _rss(b"<item>" + b"<link>http://a.example/x</link>" * n + b"</item>"),
+    "rss-link-endless": lambda n: _rss(b"<item><link>http://a.example/" + b"a" * n + b"</link></item>"),
+    "rss-guids-odd": lambda n: _rss(b'<item><guid isPermaLink="maybe">not an address</guid></item>' * n),
+    "rss-dates-odd": lambda n: _rss(b"<item><link>http://a</link><pubDate>32 Foo -1 99:99 +9999</pubDate></item>" * n),
+    "rss-date-endless": lambda n: _rss(b"<item><link>http://a</link><pubDate>" + b"9" * n + b"</pubDate></item>"),
+    "rss-date-comments": lambda n: _rss(b"<item><link>http://a</link><pubDate>" + b"(" * n + b"</pubDate></item>"),
+    "rss-nested": lambda n: _rss(b"<item>" * n),
+    "rss-nested-closed": lambda n: _rss(b"<item>" * n + b"</item>" * n),
+    "rss-channels": lambda n: b"<rss>" + b"<channel/>" * n + b"</rss>",
+    "rss-title-endless": lambda n: _rss(b"<title>" + b"x" * n + b"</title>"),
+    "rss-content": lambda n: _rss(b"<item><description><![CDATA[" + b"<p>" * n + b"]]></description></item>"),
+    "rdf-items": lambda n: b"<RDF><channel/>" + b"<item><link>http://a</link></item>" * n + b"</RDF>",
+    "atom-entries": lambda n: _atom(b"<entry><link href='http://a.example/x'/></entry>" * n),
+    "atom-links-many": lambda n: _atom(b"<entry>" + b"<link href='http://a'/>" * n + b"</entry>"),
+    "atom-next-many": lambda n: _atom(b"<link rel='next' href='http://a'/>" * n),
+    "atom-next-of-itself": lambda n: _atom(b"<link rel='next' href=''/>" * n),
+    "atom-relative": lambda n: _atom(b"<entry><link href='" + b"../" * n + b"x'/></entry>"),
+    "atom-updated-odd": lambda n: _atom(b"<entry><link href='/x'/><updated>0000-00-00T99Z</updated></entry>" * n),
+    "entity-laughs": lambda n: b'<!DOCTYPE r [<!ENTITY a "b">' + b'<!ENTITY c "&a;&a;">' * n + b"]><rss>&c;</rss>",
+    "entity-external": lambda n: b'<!DOCTYPE r [<!ENTITY a SYSTEM "file:///etc/passwd">]><rss>&a;</rss>' + b" " * n,
+    "entity-undefined": lambda n: _rss(b"<item><link>&nbsp;</link></item>" * n),
+    "attributes": lambda n: _rss(b"<item" + b"".join(b' a%d=""' % k for k in range(n)) + b"/>"),
+    "names-distinct": lambda n: _rss(b"".join(b"<n%d/>" % k for k in range(n))),
+    "namespaces": lambda n: _rss(b"".join(b'<x xmlns="u%d"/>' % k for k in range(n))),
+    "utf-16": lambda n: _rss(b"<item><link>http://a</link></item>" * n).decode().encode("utf-16"),
+    "encoding-lies": lambda n: b'<?xml version="1.0" encoding="utf-16"?><rss>' + b"<item/>" * n + b"</rss>",
+    "html-with-feeds": lambda n: b'<html><link rel=alternate type="application/rss+xml" href="/x">' * n,
+    "html-title": lambda n: b"<html><title>" + b"<" * n,
+    "empty": lambda n: b"",
+    "nuls": lambda n: _rss(b"\0" * n),
+}
+register("feeds", ("feed", "probe"), _FEEDS)
+
+
 def _packed(make: Callable[[int], bytes], n: int) -> bytes:
     return gzip.compress(make(n), 9, mtime=0)
 
@@ -81,6 +126,23 @@ register(
     {
         f"gzip-{name}": partial(_packed, _SITEMAPS[name])
         for name in ("many", "nested", "siblings", "attributes", "names-distinct", "comments", "text-lines", "spaces")
+    },
+    n=100_000,
+)
+
+register(
+    "feed-bombs",
+    ("feed", "probe"),
+    {
+        f"gzip-{name}": partial(_packed, _FEEDS[name])
+        for name in (
+            "rss-items",
+            "rss-nested-closed",
+            "atom-entries",
+            "attributes",
+            "names-distinct",
+            "rss-title-endless",
+        )
     },
     n=100_000,
 )

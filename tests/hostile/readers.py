@@ -21,6 +21,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from postroom.actions.discord.interactions import DiscordInteractions
+from postroom.actions.outbound.forwarding import forward_of
 from postroom.archive.importing.interpreting import plain, takeout
 from postroom.archive.importing.mbox import MboxReader
 from postroom.archive.importing.sources import eml_files, open_takeout
@@ -38,7 +39,7 @@ from postroom.mail import categories
 from postroom.mail.address_books import read_csv, read_vcards
 from postroom.mail.addresses import Address
 from postroom.mail.authentication import authentication_of
-from postroom.mail.composing import forward_of, reply_to
+from postroom.mail.composing import reply_to
 from postroom.mail.headers import triage_headers
 from postroom.mail.parsing import parse_mail
 from postroom.mail.policy_seed import SEED
@@ -62,7 +63,7 @@ from postroom.web.extraction.web_reader import WebDocument, WebReader
 from postroom.web.fetching.decompression import decode_body
 from postroom.web.fetching.interface import Fetched, Validators
 from postroom.web.fetching.targets import read_target
-from postroom.web.listings import DateWindow, read_sitemap
+from postroom.web.listings import DateWindow, read_feed, read_sitemap
 from postroom.web.sources import parse_sources
 from postroom.web.strategies import WalkPlace, WalkStrategy, strategy_of
 from postroom.web.urls import canonicalize_url
@@ -116,7 +117,7 @@ def _shown(raw: bytes) -> None:
     frame_document(safe_html(parsed.html or ""))
     linked(parsed.best_text[:LONGEST_SHOWN])
     suspicion_of([parsed.subject, parsed.best_text[:LONGEST_ASKED]])
-    forward_of(parsed, from_=_ME, to=(_ME,), raw=raw)
+    forward_of(parsed, raw, from_=_ME, to=(_ME,)).to_bytes()
     with suppress(PostroomError):  # not everybody can be answered
         reply_to(parsed, from_=_ME, text="Thanks", reply_all=True)
 
@@ -165,6 +166,10 @@ def _listed(mode: str) -> Callable[[WebReader, bytes], Awaitable[object]]:
         await reader.read_list(route, WalkPlace(), page)
 
     return read
+
+
+async def _probed(reader: WebReader, data: bytes) -> None:
+    await reader.summarize(Fetched(_SITE, _SITE, 200, data, "text/html", None, Validators(), _NOW))
 
 
 def _route(mode: str) -> WalkStrategy:
@@ -320,6 +325,8 @@ READERS: dict[str, Reader] = {
     "page": Reader(_apart(_body_of(_listed("pagination"))), is_apart=True),
     "document": Reader(_apart(_document), is_apart=True),
     "sitemap": Reader(_apart(_listed("sitemap")), is_apart=True),
+    "feed": Reader(_apart(_listed("feed")), is_apart=True),
+    "probe": Reader(_apart(_probed), is_apart=True),
     "robots": Reader(_apart(_robots), is_apart=True),
     "shown_page": Reader(lambda data: shown_page(data, "text/html")),
     "decoded": Reader(_decoded),
@@ -363,6 +370,8 @@ APART_HERE: dict[str, Callable[[bytes], object]] = {
     "page": _page_here,
     "document": _document_here,
     "sitemap": lambda data: read_sitemap(data, _LARGEST_PAGE),
+    "feed": lambda data: read_feed(data, _SITE, _LARGEST_PAGE),
+    "probe": lambda data: child_tasks.summary({"url": _SITE, "charset": None, "content_type": "text/html"}, data),
     "robots": lambda data: child_tasks.robots({"url": f"{_SITE}/a", "agent": "postroom"}, data),
 }
 """What the limited child does, done in this process: for the fuzzer, which looks for its mistakes."""

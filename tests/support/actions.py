@@ -17,14 +17,16 @@ from sqlalchemy import insert, select
 from postroom.accounts.account import Account, NewAccount, add_account
 from postroom.accounts.account_jobs import LoginWatch
 from postroom.accounts.enrolment import Enrolment
+from postroom.accounts.mailbox_state import DeletedLabel
 from postroom.actions import approvals, lifecycle, requests, snoozes, undo
 from postroom.actions.approvals import ApprovalOutcome, ApprovalVerdict
 from postroom.actions.discord.client import DiscordChannel
+from postroom.actions.discord.login_notice import LoginNotifier
 from postroom.actions.discord.notify import ApprovalNotifier
 from postroom.actions.executor import ActionHandler, upkeep
 from postroom.actions.label_changes import LabelFinder
 from postroom.actions.lifecycle import Action
-from postroom.actions.mailbox_changes import DisableRules, LabelsSyncHandler
+from postroom.actions.mailbox_changes import DisableRules, LabelListing, LabelsSyncHandler
 from postroom.actions.scheduling import ActionIntake
 from postroom.actions.snoozes import Snooze, SnoozeCheckHandler, UnsnoozeHandler
 from postroom.actions.undo import UndoHandler, undo_many
@@ -42,6 +44,7 @@ from postroom.domain.jobs import (
     APPROVAL_NOTIFY,
     APPROVALS_EXPIRE,
     LABELS_SYNC,
+    LOGIN_NOTIFY,
     SNOOZE_CHECK,
     UNDO,
     UNDO_MANY,
@@ -55,6 +58,7 @@ from postroom.settings import GmailSettings, SafetySettings
 from postroom.sim.gmail.faults import FaultRule, GmailFault
 from postroom.sim.gmail.server import GmailSim, running_sim
 from postroom.triage import guidance
+from postroom.triage.rules.store import follow_renamed_labels
 from postroom.vault import Vault
 from tests.support.gmail_sim import client_of
 from tests.support.mail import letter, mailbox
@@ -66,9 +70,12 @@ async def make_account(database: Database, clock: Clock, email: str, api_base: s
 
 
 def watched(database: Database, clock: Clock, handlers: dict[str, Handler]) -> dict[str, Handler]:
-    """As a worker has them: a refused login makes the jobs of its account wait. The vault is empty."""
+    """As a worker has them: a refused login makes the jobs of its account wait, and orders `LOGIN_NOTIFY`, which the
+    queue has to know. The vault is empty, and there is no Discord."""
     grants = GrantStore(Vault(Path("there is no such folder")))
-    return LoginWatch(Enrolment(database, grants, clock)).watched(handlers)
+    return LoginWatch(Enrolment(database, grants, clock)).watched(
+        {**handlers, LOGIN_NOTIFY.name: LoginNotifier(None, None)}
+    )
 
 
 async def make_message(database: Database, clock: Clock, account: Account, gmail_id: str, **more: Any) -> str:
@@ -130,7 +137,7 @@ class _OneMailbox:
         return GmailMailbox(self.client)
 
 
-def no_rules(tx: Tx, account_id: str, label_id: str, label_name: str, now: datetime) -> Sequence[str]:
+def no_rules(tx: Tx, account_id: str, label: DeletedLabel, now: datetime) -> Sequence[str]:
     return []
 
 
@@ -149,7 +156,18 @@ class ActionScene:
         sending = JobType("outbound.send", KeyUse.REPEATABLE)
         asking = JobType("approval.notify", KeyUse.REPEATABLE)
         catalogue = JobCatalogue(
-            [ACTION, UNSNOOZE, UNDO, UNDO_MANY, LABELS_SYNC, SNOOZE_CHECK, ACTIONS_UPKEEP, sending, asking]
+            [
+                ACTION,
+                UNSNOOZE,
+                UNDO,
+                UNDO_MANY,
+                LABELS_SYNC,
+                SNOOZE_CHECK,
+                ACTIONS_UPKEEP,
+                LOGIN_NOTIFY,
+                sending,
+                asking,
+            ]
         )
         self.queue = JobQueue(self.database, catalogue, self.clock)
         self.settings = GmailSettings()
@@ -164,7 +182,10 @@ class ActionScene:
             UNDO.name: UndoHandler(mailboxes),
             UNDO_MANY.name: undo_many,
             LABELS_SYNC.name: LabelsSyncHandler(
-                mailboxes, lambda *given: self.disable_rules(*given), guidance.model_rules_naming
+                mailboxes,
+                LabelListing(
+                    lambda *given: self.disable_rules(*given), follow_renamed_labels, guidance.model_rules_naming
+                ),
             ),
             ACTIONS_UPKEEP.name: upkeep,
         }
@@ -308,9 +329,16 @@ class PendingApprovals:
             lambda tx: approvals.answer(tx, self.queue, action_id, verdict, who, note=note)
         )
 
+    async def take_back(self, action_id: str) -> str:
+        return await self.database.write(lambda tx: undo.take_back(tx, self.queue, action_id, ANA))
+
     async def notify(self, channel: DiscordChannel | None) -> None:
         await run_until_idle(
-            self.queue, {APPROVAL_NOTIFY.name: ApprovalNotifier(channel), APPROVALS_EXPIRE.name: approvals.expire}
+            self.queue,
+            {
+                APPROVAL_NOTIFY.name: ApprovalNotifier(channel),
+                APPROVALS_EXPIRE.name: approvals.ApprovalUpkeep(has_channel=channel is not None),
+            },
         )
 
     async def action(self, action_id: str) -> Action:

@@ -4,9 +4,12 @@ mailbox's history, so that an estimate needs no Gmail.
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
+
+from sqlalchemy import select
 
 from postroom import audit
 from postroom.accounts.account import NewAccount, add_account
@@ -14,17 +17,26 @@ from postroom.archive.messages import IncomingMail
 from postroom.audit import AuditEntry, AuditFilter
 from postroom.db import Database, Tx
 from postroom.db.tables.accounts import sync_states
+from postroom.db.tables.mail import messages
+from postroom.db.tables.queue import jobs
 from postroom.domain.clock import ManualClock
+from postroom.domain.ids import new_id
+from postroom.domain.jobs import CATALOGUE
+from postroom.domain.model_costs import CostMeter, FixedTariff
 from postroom.domain.money import Micros
 from postroom.domain.roles import Caller, Role
+from postroom.domain.spending import Denied, NewCall, Reserved
 from postroom.mailboxes.gmail.quota import ProfileName
+from postroom.queue import JobQueue, NewJob, QueueName
 from postroom.settings import BackfillSettings, ModelSettings
 from postroom.sim.gmail.generated import GeneratedMailbox
-from postroom.switchboard.backfill import ledger
+from postroom.switchboard.backfill import undecided
 from postroom.switchboard.backfill.admission import Admission, open_gate
 from postroom.switchboard.backfill.job import BackfillJob
 from postroom.switchboard.backfill.leases import JobAssignment, ProgressReport, ProgressResponse
-from postroom.switchboard.backfill.operations import Backfill, NewBackfill
+from postroom.switchboard.backfill.operations import Backfill
+from postroom.switchboard.backfill.terms import NewBackfill
+from postroom.switchboard.spending import ModelBudget
 from tests.support.archives import ME, incoming
 from tests.support.dashboards import Site
 
@@ -36,15 +48,58 @@ RIVAL = Caller(Role.CONNECTOR, "gmail-two")
 CENT = Micros(10_000)
 
 
+ANSWER_LIMIT = timedelta(seconds=90)
+CHEAP_METER = CostMeter(FixedTariff(Decimal("0.01"), Decimal("0.01")), 1_000)
+"""So cheap that any cap has room for a message."""
+
+
+def meter_of(dearest_cents: int) -> CostMeter:
+    """A model whose dearest answer costs this much."""
+    return CostMeter(FixedTariff(Decimal(0), Decimal(dearest_cents * CENT) / 1_000), 1_000)
+
+
+def message_row(email: str, now: datetime, **values: Any) -> dict[str, Any]:
+    """A message as ingest stores it."""
+    message_id = new_id()
+    return {
+        "id": message_id,
+        "channel": "email",
+        "provider": "gmail",
+        "endpoint_identity": email,
+        "external_event_id": message_id,
+        "idempotency_key": message_id,
+        "sender_identity": "anna@example.org",
+        "subject": "Hello",
+        "ingestion_tier": "full",
+        "policy_tier": "default",
+        "observed_at": now,
+        "received_at": now,
+        "accepted_at": now,
+        **values,
+    }
+
+
 class BackfillRig:
     """One mailbox, one service, one clock that stands until it is moved."""
 
-    def __init__(self, database: Database, clock: ManualClock, *, email: str = EMAIL, **settings: Any) -> None:
+    def __init__(
+        self,
+        database: Database,
+        clock: ManualClock,
+        *,
+        email: str = EMAIL,
+        ceiling_cents: int = 1_000,
+        dearest_cents: int | None = None,
+        **settings: Any,
+    ) -> None:
         self.database = database
         self.clock = clock
         self.email = email
         self.settings = BackfillSettings(**{"enabled": True, **settings})
-        self.service = Backfill(database, self.settings, CATEGORIES, clock)
+        self.queue = JobQueue(database, CATALOGUE, clock)
+        meter = CHEAP_METER if dearest_cents is None else meter_of(dearest_cents)
+        self.budget = ModelBudget(self.queue, ModelSettings(daily_ceiling_cents=ceiling_cents), self.settings)
+        self.service = Backfill(self.budget, CATEGORIES, meter)
 
     @property
     def now(self) -> datetime:
@@ -74,16 +129,47 @@ class BackfillRig:
     async def report(self, work: JobAssignment, who: Caller = CONNECTOR, **values: Any) -> ProgressResponse:
         return await self.service.progress(who, ProgressReport(work.job_id, work.fence, **values))
 
-    async def admit(self, job_id: str, ref: str, cost: Micros | None = CENT) -> Admission:
-        return await self.database.write(
-            lambda tx: open_gate(tx, self.settings, job_id, self.email, self.now).admit(ref, cost)
-        )
+    async def admit(self, job_id: str) -> Admission:
+        return await self.database.write(lambda tx: open_gate(tx, self.settings, job_id, self.email, self.now).admit())
 
-    async def settle(self, job_id: str, ref: str, cost: Micros) -> BackfillJob:
-        return await self.database.write(lambda tx: ledger.settle(tx, self.settings, job_id, ref, cost, self.now))
+    async def mail(self, job_id: str | None) -> NewCall:
+        """A message that was taken in, as the call that would judge it."""
+        row = message_row(self.email, self.now, backfill_job_id=job_id)
 
-    async def release(self, job_id: str, ref: str) -> BackfillJob:
-        return await self.database.write(lambda tx: ledger.release(tx, self.settings, job_id, ref, self.now))
+        def take_in(tx: Tx) -> NewCall:
+            tx.execute(messages.insert().values(row))
+            lane = QueueName.LIVE if job_id is None else QueueName.HISTORY
+            [queued] = self.queue.add(tx, NewJob("classify", {"message_id": row["id"]}, lane, key=row["id"]))
+            if job_id is not None:
+                undecided.enter(tx, [(row["id"], job_id, queued.job_id)], self.now)
+            return NewCall(CENT, self.now, row["id"], job_id, queued.job_id)
+
+        return await self.database.write(take_in)
+
+    async def reserve(self, mail: NewCall, most: Micros = CENT) -> Reserved | Denied:
+        call = replace(mail, most=most, deadline=self.now + ANSWER_LIMIT)
+        return await self.database.write(lambda tx: self.budget.reserve(tx, call))
+
+    async def call(self, job_id: str | None, most: Micros = CENT) -> str:
+        """A call about a new message that is under way: its id."""
+        reserved = await self.reserve(await self.mail(job_id), most)
+        assert isinstance(reserved, Reserved), reserved
+        return reserved.call_id
+
+    async def settle(self, call_id: str, cost: Micros | None) -> None:
+        await self.database.write(lambda tx: self.budget.settle(tx, call_id, cost))
+
+    async def spend(self, job_id: str, cost: Micros) -> None:
+        """A call that cost exactly what it could."""
+        await self.settle(await self.call(job_id, cost), cost)
+
+    async def decide(self, mail: NewCall) -> None:
+        await self.database.write(lambda tx: self.budget.decided(tx, str(mail.message_id), mail.backfill_job_id))
+
+    async def is_released(self, mail: NewCall) -> bool:
+        """Whether a worker may take its job now."""
+        ready = select(jobs.c.ready).where(jobs.c.id == mail.queue_job_id)
+        return bool(await self.database.read(lambda tx: tx.execute(ready).scalar_one()))
 
     async def entries(self, job_id: str) -> list[AuditEntry]:
         """What the audit log has about the job, oldest first."""

@@ -51,8 +51,10 @@ async def open_window(browser: Browser, site: Site, *, script: bool = True, **op
     window = Window(await context.new_page(), site)
     window.page.on("console", lambda said: window.complaints.append(said.text) if said.type == "error" else None)
     window.page.on("pageerror", lambda error: window.complaints.append(str(error)))
-    yield window
-    await context.close()
+    try:
+        yield window
+    finally:
+        await context.close()
 
 
 async def look_at(browser: Browser, site: Site, *paths: str) -> None:

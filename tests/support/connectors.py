@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from sqlalchemy import select
 
-from postroom.connectors.backfill import CategorySelector
 from postroom.connectors.mcp_client import SwitchboardAway
 from postroom.connectors.passes import ConnectorContext, GmailPasses
 from postroom.contract.tool import A, R, Tools, ToolSignature
@@ -26,10 +26,11 @@ from postroom.mailboxes.gmail.mailbox import GmailMailbox
 from postroom.settings import ConnectorSettings
 from postroom.sim.gmail.server import GmailSim, running_sim
 from postroom.sim.gmail.sources import ListedMail, ListSource, MailboxSource
+from postroom.switchboard.backfill import undecided
 from postroom.switchboard.toolbox import Direct
 from tests.support.gmail_sim import client_of
 from tests.support.mail import OWNER, letter
-from tests.support.switchboards import Bench, FlatMeter, open_bench
+from tests.support.switchboards import Bench, open_bench
 
 NOW = datetime(2026, 6, 15, 8, 0, tzinfo=UTC)
 MINUTE_MS = 60_000
@@ -100,7 +101,6 @@ class ConnectorRig:
     folder: Path
     config: ConnectorSettings
     losses: Losses | None = None
-    patience_s: float | None = None
     passes: GmailPasses = field(init=False)
 
     def __post_init__(self) -> None:
@@ -116,10 +116,8 @@ class ConnectorRig:
                 mailbox=GmailMailbox(self.client),
                 folder=self.folder,
                 clock=self.clock,
-                selector=CategorySelector(),
                 instance=name,
                 config=self.config,
-                patience_s=self.patience_s,
             )
         )
         return self.passes
@@ -171,18 +169,16 @@ async def connector_rig(
     *,
     clock: ManualClock | None = None,
     losses: Losses | None = None,
-    meter: FlatMeter | None = None,
-    patience_s: float | None = None,
     **config: Any,
 ) -> AsyncIterator[ConnectorRig]:
     clock = clock or ManualClock(NOW)
     async with AsyncExitStack() as stack:
+        # No worker runs here: all mail counts as decided at once, so that no job waits for decisions.
+        stack.enter_context(patch.object(undecided, "enter", lambda *given: None))
         sim = await stack.enter_async_context(running_sim(source, clock=clock))
-        bench = await stack.enter_async_context(open_bench(database, folder, clock, meter))
+        bench = await stack.enter_async_context(open_bench(database, folder, clock))
         await bench.account(sim.email)
         client = await stack.enter_async_context(client_of(sim, clock=clock))
-        stage = ConnectorRig(
-            sim, bench, client, clock, folder / "connector", ConnectorSettings(**config), losses, patience_s
-        )
+        stage = ConnectorRig(sim, bench, client, clock, folder / "connector", ConnectorSettings(**config), losses)
         await stage.passes.presence.beat() if losses is None else None
         yield stage

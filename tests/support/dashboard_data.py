@@ -17,8 +17,8 @@ from postroom.accounts.account import Account, NewAccount, add_account
 from postroom.actions.scheduling import ActionIntake
 from postroom.archive.messages import IncomingMail
 from postroom.audit import Actor
-from postroom.connectors.priority import AssignmentRule
 from postroom.db import Tx
+from postroom.db.series import Moment, add_amounts
 from postroom.db.tables.mail import BACKFILL_JOBS, backfill_spend, contact_exports, contacts, messages
 from postroom.db.tables.queue import jobs
 from postroom.db.tables.triage import actions, decisions, model_calls
@@ -26,7 +26,8 @@ from postroom.db.tables.web import backfill_runs, discovered_items, web_endpoint
 from postroom.domain.actions import ActionOrder, Origin, Proposal
 from postroom.domain.clock import ManualClock
 from postroom.domain.ids import new_id
-from postroom.domain.tiers import Tier
+from postroom.domain.series import NO_BOUND, Amount, Series, bound_of
+from postroom.domain.tiers import AssignmentRule, Tier
 from postroom.queue import JobState, NewJob, QueueName
 from postroom.settings import SafetySettings
 from postroom.switchboard.backfill.ledger import day_of
@@ -56,6 +57,28 @@ RULE_OF_TIER = {
 async def add_mailbox(site: Site, email: str = ME) -> Account:
     new = NewAccount(email, "https://example.org")
     return await site.write(lambda tx: add_account(tx, new, site.app.clock.now()))
+
+
+async def add_series(site: Site, hours: int = 3, days: int = 0) -> None:
+    """So many hours of every series, and before them an hour each day: busier by day than by night."""
+    now = site.app.clock.now()
+    amounts: dict[Moment, Amount] = {}
+    for back in [*range(hours), *(24 * day for day in range(1, days))]:
+        at = now - timedelta(hours=back)
+        busy = 2 + 6 * (8 <= at.hour < 20) + (back * 7) % 5
+        for place, series in enumerate(Series):
+            number = busy * (1 + place % 3) // (9 if "history" in series else 1)
+            if series.startswith(("queue.wait", "sync.requests")):
+                for seconds in (0.08, 0.3 + 0.1 * busy, 2.0 + (20 if back == 9 else 0)):
+                    amounts[at, series, bound_of(seconds)] = Amount(busy, busy * seconds, seconds)
+            elif series in (Series.JOBS_FAILED, Series.SYNC_THROTTLED, Series.SYNC_BAD):
+                number = int(back % 11 == 9)
+                amounts[at, series, NO_BOUND] = Amount(number, float(number), float(number))
+            elif series in (Series.SPEND, Series.SYNC_LAG):
+                amounts[at, series, NO_BOUND] = Amount(number, number * 700.0, number * 700.0)
+            else:
+                amounts[at, series, NO_BOUND] = Amount(number, float(number), float(number))
+    await site.write(lambda tx: add_amounts(tx, amounts))
 
 
 async def add_live_mail(site: Site, counts: Mapping[Tier, int], age: timedelta = timedelta(), **columns: Any) -> None:
@@ -351,7 +374,13 @@ async def fail_run(site: Site, run_id: str, reason: str, *errors: tuple[str, str
     await site.write(run)
 
 
-async def add_items(site: Site, statuses: dict[str, int], error: str | None = None, run_id: str | None = None) -> None:
+async def add_items(
+    site: Site,
+    statuses: dict[str, int],
+    error: str | None = None,
+    run_id: str | None = None,
+    evidence_id: str | None = None,
+) -> None:
     """So many discovered pages of each status, of the gazette's sitemap."""
     now = site.app.clock.now()
 
@@ -363,6 +392,7 @@ async def add_items(site: Site, statuses: dict[str, int], error: str | None = No
             for _ in range(count):
                 item_id = new_id()
                 row = {"id": item_id, "endpoint_id": endpoint_id, "status": status, "run_id": run_id}
+                row["evidence_id"] = evidence_id
                 row |= {"url": f"{SITE_URL}/item/{item_id}", "fetch_url": SITE_URL, "discovery_method": "SENTINEL"}
                 row |= {"job_key": item_id, "discovered_at": now, "updated_at": now}
                 tx.execute(insert(discovered_items).values(**row, error=error if status == "FAILED" else None))
@@ -373,7 +403,8 @@ async def add_items(site: Site, statuses: dict[str, int], error: str | None = No
 async def add_look(site: Site, *problems: str) -> None:
     """A worker's look at all sources, which met these problems."""
     now = site.app.clock.now()
-    looks = [asdict(SentinelReport("gazette", "sitemap", new=3, problems=list(problems)))]
+    report = SentinelReport("gazette", "sitemap", found=40, new=3, changed=2, due=5, not_reached=12)
+    looks = [asdict(report) | {"problems": problems}]
     (queued,) = await site.app.queue.enqueue(sentinel_job())
     done = {"state": JobState.COMPLETED, "ready": False, "finished_at": now, "result_json": json.dumps(looks)}
     await site.write(lambda tx: tx.execute(update(jobs).where(jobs.c.id == queued.job_id).values(**done)))

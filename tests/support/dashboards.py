@@ -23,6 +23,7 @@ from postroom.domain.clock import Clock
 from postroom.domain.roles import Role, all_permissions
 from postroom.settings import DashboardSettings, DatabaseSettings, Settings, SwitchboardSettings
 from postroom.switchboard.tokens import NewToken, create_token
+from tests.support.databases import install
 
 T = TypeVar("T")
 
@@ -100,6 +101,8 @@ async def log_in(app: App, client: str = "a test") -> str:
 
 
 def _settings(home: Path, database_url: str | None, groups: dict[str, Any]) -> Settings:
+    if database_url is None:
+        install(home)
     home.mkdir(exist_ok=True, parents=True)
     database = DatabaseSettings(url=None if database_url is None else SecretStr(database_url), synchronous="normal")
     given = {"switchboard": SwitchboardSettings(port=0), "dashboard": DashboardSettings(), **groups}

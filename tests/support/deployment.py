@@ -103,7 +103,8 @@ class StandIn:
     ) -> str:
         """The new message's id."""
         at_ms = int((received or SystemClock().now()).timestamp() * 1_000)
-        given = {"raw": encoded(letter(subject)), "label_ids": list(labels), "internal_date": at_ms}
+        genuine = {"Authentication-Results": "mx.google.com; dmarc=pass header.from=friends.example"}
+        given = {"raw": encoded(letter(subject, headers=genuine)), "label_ids": list(labels), "internal_date": at_ms}
         return str((await self.control("deliver", **given))["id"])
 
 
@@ -140,12 +141,14 @@ class Deployment:
     variables: dict[str, str]
     switchboard: SwitchboardProcess
     worker: PostroomProcess
+    second_worker: PostroomProcess
+    """Beside the first, for those who start it."""
     connector: ConnectorProcess = field(init=False)
     dashboard: str = ""
 
     def set(self, **variables: str) -> None:
         """For every process that is started from now on."""
-        for process in (self.switchboard, self.worker):
+        for process in (self.switchboard, self.worker, self.second_worker):
             process.variables.update(variables)
 
     async def open(self, **connector: str) -> None:
@@ -161,7 +164,12 @@ class Deployment:
             return await call(tool, arguments)
 
     async def close(self) -> None:
-        processes = [self.switchboard, self.worker, *([self.connector] if hasattr(self, "connector") else [])]
+        processes = [
+            self.switchboard,
+            self.worker,
+            self.second_worker,
+            *([self.connector] if hasattr(self, "connector") else []),
+        ]
         for process in processes:
             await process.kill()
 
@@ -223,7 +231,7 @@ async def deployment(
             **given,
         }
         switchboard = SwitchboardProcess(home, **variables)
-        worker = PostroomProcess("worker", home=home, variables=variables)
-        place = Deployment(home, gmail, model, database, variables, switchboard, worker)
+        first, second = (PostroomProcess("worker", home=home, variables=dict(variables)) for _ in range(2))
+        place = Deployment(home, gmail, model, database, variables, switchboard, first, second)
         stack.push_async_callback(place.close)
         yield place

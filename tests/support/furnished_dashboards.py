@@ -89,6 +89,7 @@ async def furnish(site: Site, said: str) -> FurnishedDashboard:
     await scene.add_backfill_job(site, spent=1_000_000, status="error", error=said)
     await scene.add_model_call(site, 12_000, model=said)
     await _furnish_connectors(site, said)
+    await scene.add_series(site)
     known |= await _furnish_web(site, said)
     await site.token(Role.AGENT)
     await log_in(site.app, said)
@@ -233,6 +234,7 @@ async def good_day(site: Site) -> GoodDay:
     job = await _day_backfill(site)
     before, evidence = await _day_web(site)
     await _day_rules(site)
+    await scene.add_series(site, hours=24, days=30)
     return GoodDay(message, job, evidence, before)
 
 

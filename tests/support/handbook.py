@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -31,7 +30,7 @@ from postroom.sim.model.server import ModelSim, running_model
 from postroom.sim.web.server import SiteSim, running_site
 from tests.support.archives import generated_mail
 from tests.support.commands import CommandResult, in_this_process, postroom
-from tests.support.databases import SqliteFactory
+from tests.support.databases import install
 from tests.support.mail import letter, write_mbox
 from tests.support.triage import INPUT_PRICE, OUTPUT_PRICE
 
@@ -277,11 +276,10 @@ class HandbookMachine:
 
 @asynccontextmanager
 async def handbook_machine(
-    home: Path, folder: Path, factory: SqliteFactory, monkeypatch: pytest.MonkeyPatch, *, messages: int = 60
+    home: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, *, messages: int = 60
 ) -> AsyncIterator[HandbookMachine]:
     """Backfill is on, the model is made up, nothing waits longer than it must."""
-    home.mkdir(mode=0o700, parents=True)
-    shutil.copy(factory.url().removeprefix("sqlite:///"), home / "postroom.db")
+    install(home)
     async with AsyncExitStack() as stack:
         gmail = await stack.enter_async_context(running_sim(build(messages, 3, YOU)))
         model = await stack.enter_async_context(running_model())

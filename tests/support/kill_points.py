@@ -314,8 +314,7 @@ def want(action: ActionType) -> Callable[[KillScene], Awaitable[None]]:
         wanted = parse_action(action, PARAMETERS.get(action))
 
         def run(tx: Tx) -> None:
-            row = tx.execute(select(messages).where(messages.c.id == scene.message_id)).one()
-            requests.request_action(tx, scene.queue, row, wanted, OWNER)
+            requests.request_action(tx, scene.queue, requests.message_named(tx, scene.message_id), wanted, OWNER)
 
         await scene.database.write(run)
 

@@ -9,6 +9,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from email.message import EmailMessage
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,23 @@ def letter(
     headers: Mapping[str, str] | None = None,
     attachment: tuple[str, bytes] | None = None,
 ) -> bytes:
+    return _written(subject, body, sender, to, tuple((headers or {}).items()), attachment)
+
+
+@lru_cache(20_000)  # many tests have a mailbox with the same hundreds of letters, and each takes a millisecond
+def _written(
+    subject: str,
+    body: str,
+    sender: str,
+    to: str,
+    headers: tuple[tuple[str, str], ...],
+    attachment: tuple[str, bytes] | None,
+) -> bytes:
     message = EmailMessage()
     message["From"] = sender
     message["To"] = to
     message["Subject"] = subject
-    for name, value in (headers or {}).items():
+    for name, value in headers:
         message[name] = value
     message.set_content(body)
     if attachment:

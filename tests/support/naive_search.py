@@ -97,7 +97,8 @@ def matches(node: Node, mail: PreparedMail) -> bool:
         case Not(part):
             return not matches(part, mail)
         case Text(field, wanted):
-            return any(words_of(wanted) in words_of(text) for text in _texts(field, mail))
+            spelled = words_of(wanted).rstrip(" ") if node.is_prefix else words_of(wanted)
+            return any(spelled in words_of(text) for text in _texts(field, mail))
         case Labelled(label):
             return any(normal(label) == normal(own) for own in labels)
         case HasUserLabel():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from email import message_from_bytes, policy
+from email.message import EmailMessage
 from random import Random
 from typing import Any
 
@@ -25,7 +27,7 @@ from postroom.db.tables.triage import actions
 from postroom.domain.actions import ActionStatus, ActionType, Origin, parse_action
 from postroom.domain.clock import ManualClock
 from postroom.domain.ids import new_id
-from postroom.domain.jobs import OUTBOUND_SEND
+from postroom.domain.jobs import LOGIN_NOTIFY, OUTBOUND_SEND
 from postroom.mail.parsing import ParsedMail, parse_mail
 from postroom.mailboxes.gmail.client import GmailClient, connected
 from postroom.mailboxes.gmail.mailbox import GmailMailbox
@@ -45,7 +47,7 @@ from tests.support.gmail_sim import UNHURRIED, EagerClock, FixedToken
 from tests.support.mail import OWNER, letter, mailbox
 from tests.support.queues import claim, record_of
 
-SENDING_JOBS = JobCatalogue([OUTBOUND_SEND])
+SENDING_JOBS = JobCatalogue([OUTBOUND_SEND, LOGIN_NOTIFY])
 REPLY: dict[str, Any] = {"body": "I am away until Monday."}
 FORWARD: dict[str, Any] = {"to": ["books@accounting.example"], "note": "For the books."}
 
@@ -121,7 +123,14 @@ class Outbox:
         await self.database.write(lambda tx: tx.execute(insert(messages).values(**row)) and None)
         return message_id
 
-    async def want(self, kind: ActionType, parameters: Mapping[str, Any], message_id: str, **payload: Any) -> str:
+    async def want(
+        self,
+        kind: ActionType,
+        parameters: Mapping[str, Any],
+        message_id: str,
+        origin: Origin = Origin.RULE,
+        **payload: Any,
+    ) -> str:
         """An action that its executor has just handed over; its id. `payload` is added to the job's own."""
 
         def write(tx: Tx) -> str:
@@ -130,8 +139,8 @@ class Outbox:
                 account_id=self.account.id,
                 gmail_id=row.external_event_id,
                 wanted=parse_action(kind, parameters),
-                origin=Origin.RULE,
-                wanted_by="rule Test",
+                origin=origin,
+                wanted_by=f"{origin} Test",
                 message_id=message_id,
                 thread_id=row.external_thread_id,
                 status=ActionStatus.EXECUTING,
@@ -221,16 +230,23 @@ class Outbox:
         return await record_of(self.queue(), await self.database.read(lambda tx: tx.execute(query).scalar_one()))
 
     def sent(self, action_id: str) -> list[ParsedMail]:
-        return self._with_label("SENT", action_id)
+        return [parse_mail(raw) for raw in self._with_label("SENT", action_id)]
+
+    def delivered(self, action_id: str) -> EmailMessage:
+        """The one message that was sent, as the standard library reads it at the recipient."""
+        (raw,) = self._with_label("SENT", action_id)
+        message = message_from_bytes(raw, policy=policy.default)
+        assert isinstance(message, EmailMessage)
+        return message
 
     def drafts(self, action_id: str) -> list[ParsedMail]:
-        return self._with_label("DRAFT", action_id)
+        return [parse_mail(raw) for raw in self._with_label("DRAFT", action_id)]
 
-    def _with_label(self, label: str, action_id: str) -> list[ParsedMail]:
+    def _with_label(self, label: str, action_id: str) -> list[bytes]:
         """All mail with this label that bears the action's mark, however many there are."""
         store = self.sim.control._box.store
         mails = [store.raw(mail.id) for _, mail in store.walk(None, None, None) if label in mail.label_ids]
-        return [parse_mail(raw) for raw in mails if f"{ACTION_HEADER}: {action_id}".encode() in raw]
+        return [raw for raw in mails if f"{ACTION_HEADER}: {action_id}".encode() in raw]
 
 
 @asynccontextmanager

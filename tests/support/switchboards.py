@@ -25,17 +25,18 @@ from postroom.db import Database, connect
 from postroom.domain.clock import Clock, SystemClock
 from postroom.domain.errors import Retryable, error_from_wire
 from postroom.domain.jobs import CATALOGUE
-from postroom.domain.money import Micros
 from postroom.domain.roles import Caller, Role
 from postroom.mailboxes.gmail.credentials import StaticGrant
 from postroom.queue import JobQueue
-from postroom.settings import BackfillSettings, SafetySettings, Settings
+from postroom.settings import BackfillSettings, ModelSettings, Settings
 from postroom.switchboard.assembly import Services, build_toolbox
 from postroom.switchboard.backfill.operations import Backfill
 from postroom.switchboard.http import SwitchboardHttp, listening, serving
+from postroom.switchboard.spending import ModelBudget
 from postroom.switchboard.tokens import NewToken, create_token
 from postroom.switchboard.toolbox import Tool, Toolbox
 from postroom.web.web_service import WebService
+from tests.support.backfills import CHEAP_METER
 from tests.support.commands import PostroomProcess
 from tests.support.mail import ME
 
@@ -43,16 +44,6 @@ T = TypeVar("T")
 
 BACKFILL = BackfillSettings(enabled=True)
 REQUEST_BYTES = 2_000_000
-
-
-class FlatMeter:
-    """Every message may cost the same; None: the cost is unknown."""
-
-    def __init__(self, most: int | None = 1_000) -> None:
-        self._most = most
-
-    def most(self, text: str) -> Micros | None:
-        return None if self._most is None else Micros(self._most)
 
 
 @dataclass(frozen=True)
@@ -112,7 +103,8 @@ class Calls:
 
 
 def all_owner_tools(queue: JobQueue, home: Path) -> Iterator[Tool[Any, Any]]:
-    return owner_tools(queue, SafetySettings(), WebService(Settings(home=home, backfill=BACKFILL), queue))
+    settings = Settings(home=home, backfill=BACKFILL)
+    return owner_tools(queue, FileArchive(home / "archive"), settings, WebService(settings, queue))
 
 
 async def refuse_accounts(grant: StaticGrant, who: Actor) -> tuple[Account, list[str]]:
@@ -121,15 +113,14 @@ async def refuse_accounts(grant: StaticGrant, who: Actor) -> tuple[Account, list
 
 
 @asynccontextmanager
-async def open_bench(
-    database: Database, root: Path, clock: Clock | None = None, meter: FlatMeter | None = None
-) -> AsyncIterator[Bench]:
+async def open_bench(database: Database, root: Path, clock: Clock | None = None) -> AsyncIterator[Bench]:
     clock = clock or SystemClock()
     queue = JobQueue(database, CATALOGUE, clock)
-    backfill = Backfill(database, BACKFILL, ("finance", "health"), clock)
+    budget = ModelBudget(queue, ModelSettings(), BACKFILL)
+    backfill = Backfill(budget, ("finance", "health", "relationship", "travel"), CHEAP_METER)
     async with owned_archive(FileArchive(root / "archive"), "a test") as archive:
         with search_shards(root / "archive", clock) as search:
-            services = Services(queue, archive, search, backfill, meter or FlatMeter(), enrol=refuse_accounts)
+            services = Services(queue, archive, search, backfill, budget, enrol=refuse_accounts)
             toolbox = build_toolbox(services, all_owner_tools(queue, root))
             yield Bench(database, queue, archive, backfill, toolbox)
 

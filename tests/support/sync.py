@@ -49,6 +49,7 @@ from postroom.sync.state import SyncState, begin_walk, get_state
 from postroom.telemetry import logs
 from tests.support import virtual_time
 from tests.support.archives import opened_store
+from tests.support.databases import install
 from tests.support.gmail_sim import UNHURRIED, FixedToken, in_process_sim
 from tests.support.mail import OWNER, letter
 from tests.support.virtual_time import VirtualClock
@@ -250,7 +251,7 @@ def in_virtual_time(
         sim = in_process_sim(source, profile, clock)
         tuning = None if profile else UNHURRIED
         limiter = limiter_for(profile, clock, tuning=tuning, dice=random.Random(1))
-        database = await connect(f"sqlite:///{folder / 'postroom.db'}")
+        database = await connect(f"sqlite:///{install(folder) / 'postroom.db'}")
         try:
             account = await _account(database, source.email, "http://127.0.0.1", clock)
             async with (

@@ -26,19 +26,22 @@ from postroom.db.tables.triage import directions, labels
 from postroom.domain.actions import parse_action
 from postroom.domain.clock import Clock, ManualClock, SystemClock
 from postroom.domain.ids import new_id
-from postroom.domain.jobs import ACTION, APPROVAL_NOTIFY, CLASSIFY
+from postroom.domain.jobs import ACTION, APPROVAL_NOTIFY, CLASSIFY, LEARNING_FIT, LEARNING_VERDICTS
 from postroom.domain.money import Micros
-from postroom.queue import JobCatalogue, JobContext, JobQueue, JobState, JobType, NewJob, QueueName
+from postroom.queue import Handler, JobCatalogue, JobContext, JobQueue, JobState, JobType, NewJob, QueueName
 from postroom.queue.worker import Worker
 from postroom.settings import BackfillSettings, ModelSettings, SafetySettings, WorkerSettings
 from postroom.sim.model.answers import ScriptedAnswer
 from postroom.sim.model.server import ModelSim, running_model
-from postroom.switchboard.backfill import ledger
-from postroom.switchboard.backfill.admission import JobSpending
+from postroom.switchboard.backfill import ledger, undecided
 from postroom.switchboard.backfill.job import find_job
+from postroom.switchboard.spending import ModelBudget
 from postroom.triage.classify import Classifier, ClassifierOptions
+from postroom.triage.learning.owner_labels import take_verdicts
+from postroom.triage.learning.service import LearnedTriage, fit
 from postroom.triage.model import open_model
 from postroom.triage.model_client import ModelClient
+from postroom.triage.prompt import Briefing, MailToJudge, question_about
 from postroom.triage.rules.engine import Match, RuleSet
 from postroom.triage.rules.facts import MessageFacts
 from postroom.triage.rules.rule import Rule, parse_draft, rule_of
@@ -75,8 +78,7 @@ async def simulated_model(folder: Path, seed: int = 0, **changes: Any) -> AsyncI
         yield sim, model
 
 
-TRIAGE_JOBS = JobCatalogue([CLASSIFY, ACTION, JobType(APPROVAL_NOTIFY.name)])
-RESERVED = Micros(100_000)
+TRIAGE_JOBS = JobCatalogue([CLASSIFY, ACTION, LEARNING_FIT, LEARNING_VERDICTS, JobType(APPROVAL_NOTIFY.name)])
 ME = "me@example.org"
 
 
@@ -100,12 +102,14 @@ def classifier(
     model: ModelClient | None,
     *rules: Rule,
     safety: SafetySettings | None = None,
+    learned: LearnedTriage | None = None,
     **model_settings: Any,
 ) -> Classifier:
     safety = safety or SafetySettings()
-    spending = JobSpending(BackfillSettings(enabled=True), queue.clock)
-    ways = ClassifierOptions(ModelSettings(**model_settings), safety)
-    return Classifier(HeldRules(queue.clock, *rules), model, spending, ActionIntake(queue, safety), ways)
+    settings = ModelSettings(**model_settings)
+    budget = ModelBudget(queue, settings, BackfillSettings(enabled=True))
+    ways = ClassifierOptions(settings, safety)
+    return Classifier(HeldRules(queue.clock, *rules), model, budget, ActionIntake(queue, safety), ways, learned)
 
 
 def call(tool: str, confidence: float = 0.99, reason: str = "Read.", **arguments: Any) -> ScriptedAnswer:
@@ -125,8 +129,8 @@ class TriageRig:
         self.classify = classifier(self.queue, model)
         self.account_id: str | None = None
 
-    def use(self, *rules: Rule, model: bool = True, safety: SafetySettings | None = None, **settings: Any) -> None:
-        self.classify = classifier(self.queue, self.model if model else None, *rules, safety=safety, **settings)
+    def use(self, *rules: Rule, model: bool = True, **settings: Any) -> None:
+        self.classify = classifier(self.queue, self.model if model else None, *rules, **settings)
 
     async def open_account(self) -> None:
         """Whose mail it is from now on."""
@@ -145,7 +149,25 @@ class TriageRig:
         ]
         await self.database.write(lambda tx: tx.execute(directions.insert(), rows))
 
-    async def backfill_job(self, cap_cents: int = 500) -> str:
+    @property
+    def budget(self) -> ModelBudget:
+        return ModelBudget(self.queue, ModelSettings(), BackfillSettings(enabled=True))
+
+    def most(self, text: str = "Hello") -> Micros:
+        """The most that the first question about a message of this text can cost."""
+        mail = MailToJudge("anna@example.org", None, "Hello", text, self.clock.now(), {}, (), ())
+        return self.model.most_for(question_about(mail, Briefing()))
+
+    async def spend(self, job_id: str, amount: Micros) -> None:
+        """Another call of the job cost this much."""
+
+        def run(tx: Tx) -> None:
+            now = self.clock.now()
+            ledger.book(tx, find_job(tx, job_id, lock=True), now.date(), now, settled=amount)
+
+        await self.database.write(run)
+
+    async def backfill_job(self, cap_cents: int = 500, **more: Any) -> str:
         job_id, now = new_id(), self.clock.now()
         row = {
             "id": job_id,
@@ -157,7 +179,7 @@ class TriageRig:
             "daily_cost_cap_cents": cap_cents,
             "created_at": now,
             "updated_at": now,
-        }
+        } | more
         await self.database.write(lambda tx: tx.execute(BACKFILL_JOBS[tx.dialect].insert().values(row)))
         return job_id
 
@@ -167,23 +189,27 @@ class TriageRig:
         job_id: str | None = None,
         tier: str = "full",
         text: str = "Hello",
-        reserved: Micros = RESERVED,
         **more: Any,
     ) -> str:
         """A message that waits to be judged."""
         message_id = await self.store(backfill_job_id=job_id, ingestion_tier=tier, normalized_text=text, **more)
 
         def run(tx: Tx) -> None:
-            if job_id is not None:
-                now = self.clock.now()
-                ledger.reserve(tx, find_job(tx, job_id, lock=True), message_id, reserved, now.date(), now)
             key = f"classify:{ME}:{message_id}"
-            self.queue.add(tx, NewJob("classify", {"message_id": message_id}, QueueName.HISTORY, key=key))
+            [queued] = self.queue.add(tx, NewJob("classify", {"message_id": message_id}, QueueName.HISTORY, key=key))
+            if job_id is not None:
+                undecided.enter(tx, [(message_id, job_id, queued.job_id)], self.clock.now())
 
         await self.database.write(run)
         return message_id
 
     async def store(self, **values: Any) -> str:
+        row = self.row(**values)
+        await self.database.write(lambda tx: tx.execute(messages.insert().values(row)))
+        return str(row["id"])
+
+    def row(self, **values: Any) -> dict[str, Any]:
+        """Of a message."""
         message_id, now = new_id(), self.clock.now()
         row: dict[str, Any] = {
             "id": message_id,
@@ -203,8 +229,7 @@ class TriageRig:
         } | values
         if row["ingestion_tier"] == "metadata":
             row["normalized_text"] = None
-        await self.database.write(lambda tx: tx.execute(messages.insert().values(row)))
-        return message_id
+        return row
 
     async def work(self) -> None:
         """Judge what waits; what was ordered is left as it is."""
@@ -212,9 +237,8 @@ class TriageRig:
         async def nothing(context: JobContext) -> None:
             return None
 
-        await run_until_idle(
-            self.queue, {"classify": self.classify, ACTION.name: nothing, APPROVAL_NOTIFY.name: nothing}
-        )
+        handlers: dict[str, Handler] = {"classify": self.classify, ACTION.name: nothing, APPROVAL_NOTIFY.name: nothing}
+        await run_until_idle(self.queue, handlers | {LEARNING_FIT.name: fit, LEARNING_VERDICTS.name: take_verdicts})
 
     async def rows(self, table: Any) -> list[Any]:
         found = await self.database.read(lambda tx: list(tx.execute(select(table))))

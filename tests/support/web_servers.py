@@ -5,6 +5,7 @@ remembers what it was asked.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -56,6 +57,9 @@ class TinySite:
     asked: list[str] = field(default_factory=list)
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     gated: frozenset[str] = frozenset()
+    guarded: set[str] = field(default_factory=set)
+    """Paths that are answered with 304 to those who name their ETag."""
+    not_modified: list[str] = field(default_factory=list)
 
     @property
     def host(self) -> str:
@@ -73,6 +77,11 @@ class TinySite:
         found = self.pages.get(path) or self.pages.get("*") or Page(b"no such page", status=404)
         page = found(path) if callable(found) else found
         headers = {"content-type": page.content_type, **page.headers}
+        if path in self.guarded:
+            headers["etag"] = f'"{hashlib.sha256(page.body).hexdigest()}"'
+            if dict(scope["headers"]).get(b"if-none-match") == headers["etag"].encode():
+                self.not_modified.append(path)
+                page = Page(b"", status=304)
         encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": page.status, "headers": encoded})
         await send({"type": "http.response.body", "body": page.body})
@@ -89,6 +98,16 @@ class TinySite:
         anchors = "".join(f'<li><a href="{escape(link)}">{escape(link)}</a></li>' for link in links)
         turn = f'<a rel="next" href="{escape(following)}">Next</a>' if following else ""
         self.pages[path] = Page(f"<html><body><ul>{anchors}</ul>{turn}</body></html>".encode())
+
+    def feed(self, path: str, entries: Mapping[str, str], older: str | None = None) -> None:
+        """Atom, with the time at which each entry was last changed."""
+        listed = "".join(
+            f'<entry><link href="{escape(self.url + entry)}"/><updated>{updated}</updated></entry>'
+            for entry, updated in entries.items()
+        )
+        following = f'<link rel="next" href="{escape(older)}"/>' if older else ""
+        body = f'<feed xmlns="http://www.w3.org/2005/Atom"><title>News</title>{following}{listed}</feed>'
+        self.pages[path] = Page(body.encode(), "application/atom+xml")
 
     def _xml(self, root: str, entry: str, paths: Iterable[str], lastmod: Mapping[str, str] | None) -> bytes:
         def one(path: str) -> str:

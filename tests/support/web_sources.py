@@ -115,7 +115,7 @@ async def find(url: str, home: Path, run_id: str, slug: str, many: int) -> None:
     database = await connect(url, DatabaseSettings(synchronous="normal"))
     web = make_web(database, home)
     run = await database.read(lambda tx: runs.find(tx, run_id))
-    source = web.sources()[slug]
+    source = (await web.sources())[slug]
     settings = web.settings
     log = RunLog(
         web.queue, settings.web, settings.backfill, run, source, source.endpoint[0], SeenAddresses(), lambda run: None

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,15 +28,17 @@ from postroom.db.tables.access import audit_log
 from postroom.db.tables.accounts import history_cursors, sync_states
 from postroom.db.tables.mail import BACKFILL_JOBS, backfill_spend, ingest_inbox, messages
 from postroom.db.tables.queue import jobs
-from postroom.db.tables.triage import actions, decisions, model_calls
+from postroom.db.tables.triage import actions, decisions, model_calls, model_reservations
 from postroom.db.tables.web import backfill_runs, discovered_items, domain_leases, evidence
 from postroom.domain import jobs as names
 from postroom.domain.actions import ActionStatus, ActionType, parse_action
 from postroom.domain.clock import SystemClock
 from postroom.domain.errors import Retryable
 from postroom.domain.jobs import CATALOGUE
+from postroom.domain.spending import ReservationState
 from postroom.mailboxes.gmail.credentials import GrantStore, StaticGrant
-from postroom.queue import JobQueue, JobState
+from postroom.queue import JobQueue, JobState, NewJob
+from postroom.triage.records import LOST, STARTED
 from postroom.triage.rules.rule import parse_draft
 from postroom.triage.rules.store import add_rule
 from postroom.vault import Vault
@@ -50,6 +52,10 @@ OWNER = Actor("cli", "owner")
 _MOST_CONNECTIONS = 20
 """That a pool may hold, each of which is found dead once."""
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+_LONGEST_CALL = timedelta(seconds=90)
+"""`model.timeout_s` and what is added to it: past it no call may hold money."""
+_UPKEEP_S = 30.0
+_OPEN = model_reservations.c.state == ReservationState.RESERVED
 ONE_OFF = (names.CLASSIFY.name, names.ACTION.name, names.UNDO.name, "outbound.send", "web.fetch", "web.backfill")
 """What is enqueued for one thing and is over when that is done; the rest recurs for ever."""
 QUICK = {
@@ -166,7 +172,9 @@ class WholeProduct:
             return
         queue = JobQueue(self.database, CATALOGUE, SystemClock())
         wanted = parse_action(ActionType.FORWARD, {"to": ["accounts@friends.example"]})
-        await self.write(lambda tx: requests.request_action(tx, queue, found[0], wanted, OWNER))
+        await self.write(
+            lambda tx: requests.request_action(tx, queue, requests.message_named(tx, found[0].id), wanted, OWNER)
+        )
         self.forwarded.add(gmail_id)
 
     async def rows(self, query: Select[Any]) -> list[Any]:
@@ -244,6 +252,25 @@ class WholeProduct:
             await self.make_due()
             await self.start()
             await asyncio.sleep(0.5)
+        await self.let_lost_calls_expire()
+
+    async def let_lost_calls_expire(self) -> None:
+        """A call whose process was killed holds its money until its deadline. As if that had passed: the product's
+        upkeep has to settle it. A call whose end is recorded, or whose deadline is too far ahead, is not helped."""
+        query = select(model_reservations).join(model_calls, model_calls.c.id == model_reservations.c.call_id)
+        endless = await self.rows(query.where(_OPEN, model_calls.c.outcome.in_((STARTED, LOST))))
+        lost = [row.call_id for row in endless if row.deadline - row.reserved_at <= _LONGEST_CALL]
+        if not lost:
+            return
+        mine = model_reservations.c.call_id.in_(lost)
+        await self.write(lambda tx: tx.execute(update(model_reservations).where(_OPEN, mine).values(deadline=LONG_AGO)))
+        queue = JobQueue(self.database, CATALOGUE, SystemClock())
+        await self.write(lambda tx: queue.add(tx, NewJob(names.BACKFILL_UPKEEP.name)))
+        patience = asyncio.get_running_loop().time() + _UPKEEP_S
+        while await self.rows(select(model_reservations).where(_OPEN, mine)):
+            if asyncio.get_running_loop().time() > patience:
+                return  # the invariants tell
+            await asyncio.sleep(0.2)
 
     async def end(self) -> list[str]:
         """Stop each process, which should end well; of those that did not, how, and what they said last. One that was
@@ -399,6 +426,9 @@ async def _money_agrees(product: WholeProduct) -> list[str]:
         problems.append(f"{paid} micro-dollars were paid and {settled} settled")
     if reserved:
         problems.append(f"{reserved} micro-dollars are still reserved")
+    problems += [
+        f"the call {row.call_id} has no end" for row in await product.rows(select(model_reservations).where(_OPEN))
+    ]
     if job.rows_processed < taken_in[0][0]:
         problems.append(f"the job counts {job.rows_processed}, and {taken_in[0][0]} messages came of it")
     return problems

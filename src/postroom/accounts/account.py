@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, and_, delete, func, select, update
+from sqlalchemy import ColumnElement, Row, and_, delete, func, or_, select, update
 
 from postroom.db import Tx
 from postroom.db.tables.accounts import accounts
@@ -17,6 +17,7 @@ from postroom.domain.ids import new_id, normal_email
 from postroom.mailboxes.gmail.quota import ProfileName
 
 _LONGEST_ERROR = 1_000
+_LONGEST_NAME = 200
 
 
 class Provider(StrEnum):
@@ -46,6 +47,8 @@ class Account:
     updated_at: datetime
     last_checked_at: datetime | None
     last_error: str | None
+    display_name: str | None = None
+    """Its owner's name, in mail that is sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,15 +173,46 @@ def record_check(
     tx.execute(update(accounts).where(_in_use(account_id)).values(**values))
 
 
-def end_login(tx: Tx, account: Account, now: datetime, reason: str) -> None:
-    """Record that the provider refuses the login. Does nothing if the login was renewed after `account` was read."""
+def end_login(tx: Tx, account: Account, now: datetime, reason: str) -> bool:
+    """Record that the provider refuses the login. False, and nothing done, if the login was renewed after `account` was
+    read."""
     same_login = accounts.c.updated_at == account.updated_at
     values = {"login_ended_at": now, "last_error": reason[:_LONGEST_ERROR], "last_checked_at": now, "updated_at": now}
-    tx.execute(update(accounts).where(_in_use(account.id), same_login).values(**values))
+    return tx.execute(update(accounts).where(_in_use(account.id), same_login).values(**values)).rowcount > 0
+
+
+@dataclass(frozen=True, slots=True)
+class LoginNotice:
+    """An account of which is to be said that its login has ended, or that it is good again."""
+
+    account: Account
+    ended_at: datetime | None
+    message_id: str | None
+    """What says so far that it has ended."""
+
+
+def due_login_notices(tx: Tx) -> list[LoginNotice]:
+    unsaid = accounts.c.login_ended_at.is_not(None) & accounts.c.login_notice.is_(None)
+    outdated = accounts.c.login_ended_at.is_(None) & accounts.c.login_notice.is_not(None)
+    rows = tx.execute(select(accounts).where(or_(unsaid, outdated)).order_by(accounts.c.email))
+    return [LoginNotice(_account(row), row.login_ended_at, row.login_notice) for row in rows]
+
+
+def keep_login_notice(tx: Tx, account_id: str, message_id: str | None) -> None:
+    # Not `updated_at`, by which a login is recognised.
+    tx.execute(update(accounts).where(accounts.c.id == account_id).values(login_notice=message_id))
 
 
 def _in_use(account_id: str) -> ColumnElement[bool]:
     return and_(accounts.c.id == account_id, accounts.c.status != AccountStatus.REMOVED)
+
+
+def name_owner(tx: Tx, account_id: str, name: str | None, now: datetime) -> None:
+    """Set the name that stands in the From of mail sent from this account; None: its address alone stands there."""
+    if name is not None and not (0 < len(name) <= _LONGEST_NAME and name.isprintable() and name == name.strip()):
+        raise BadInput("name", f"has 1 to {_LONGEST_NAME} printable characters, and no space at its ends")
+    # Not `updated_at`, by which a login is recognised.
+    tx.execute(update(accounts).where(_in_use(account_id)).values(display_name=name))
 
 
 def remove_account(tx: Tx, account_id: str, now: datetime) -> None:
@@ -211,6 +245,7 @@ def _account(row: Row[Any]) -> Account:
         updated_at=row.updated_at,
         last_checked_at=row.last_checked_at,
         last_error=row.last_error,
+        display_name=row.display_name,
     )
 
 

@@ -23,9 +23,9 @@ from postroom.accounts.troubled import troubled_archives
 from postroom.db import Tx
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import parse_id
-from postroom.domain.jobs import EACH_ACCOUNT, SYNC_BAD
+from postroom.domain.jobs import EACH_ACCOUNT, LOGIN_NOTICES, LOGIN_NOTIFY, SYNC_BAD
 from postroom.mailboxes.errors import LoginNeeded
-from postroom.queue import Handler, JobContext, JobType, NewJob, Postponed, Schedule
+from postroom.queue import Handler, JobContext, JobQueue, JobType, NewJob, Postponed, Schedule
 from postroom.queue.job import Json
 from postroom.telemetry import logs
 
@@ -102,7 +102,7 @@ class LoginWatch:
             except LoginNeeded as error:
                 if account is None:
                     raise
-                reason = await self._end(account, error)
+                reason = await self._end(context.queue, account, error)
                 if not waits:
                     raise
                 raise Postponed(_WAIT, reason) from error
@@ -121,12 +121,17 @@ class LoginWatch:
                 return
         raise Postponed(_WAIT, account.last_error)
 
-    async def _end(self, account: Account, error: LoginNeeded) -> str:
+    async def _end(self, queue: JobQueue, account: Account, error: LoginNeeded) -> str:
         reason = error.message
         if account.email not in reason:
-            reason = f"Google no longer accepts the login of {account.email}. {log_in_again(account.email)}"
+            reason = f"Google no longer accepts the login of {account.email}. {log_in_again(account)}"
         now = self._enrolment.clock.now()
-        await self._enrolment.database.write(lambda tx: end_login(tx, account, now, reason))
+
+        def end(tx: Tx) -> None:
+            if end_login(tx, account, now, reason):
+                queue.add(tx, NewJob(LOGIN_NOTIFY.name, {}, key=LOGIN_NOTICES.job_key))
+
+        await self._enrolment.database.write(end)
         log.warning("account.login_ended", account=account.id)
         return reason
 

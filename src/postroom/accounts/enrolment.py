@@ -21,6 +21,7 @@ from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal
 from postroom.mailboxes.gmail.checkup import examine
 from postroom.mailboxes.gmail.credentials import GrantStore, OAuthGrant, StaticCredentials, StoredGrant, credentials_for
+from postroom.mailboxes.gmail.permissions import login_command
 from postroom.mailboxes.gmail.quota import ProfileName
 from postroom.telemetry.logs import clean
 
@@ -78,12 +79,9 @@ def _login_refused(findings: Sequence[Finding]) -> bool | None:
     return found[-1] is CheckVerdict.FAILED if found else None
 
 
-def log_in_again(email: str) -> str:
+def log_in_again(account: Account) -> str:
     """What mends a login that has ended."""
-    return (
-        f"Log in again with `postroom account add gmail --email {email} --client-secrets FILE`, or in the dashboard "
-        "under Settings."
-    )
+    return f"Log in again with {login_command(account.email, account.scopes)}, or in the dashboard under Settings."
 
 
 async def examine_account(grants: GrantStore, account: Account, clock: Clock) -> list[Finding]:
@@ -95,7 +93,7 @@ async def examine_account(grants: GrantStore, account: Account, clock: Clock) ->
                 CheckVerdict.FAILED,
                 account.email,
                 f"The vault holds no login for {account.email}.",
-                log_in_again(account.email),
+                log_in_again(account),
             )
         ]
     return await examine(grant, credentials_for(grants, account.email, clock), clock)

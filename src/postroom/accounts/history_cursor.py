@@ -1,6 +1,6 @@
 """The history cursor of an account, the lease with a fence that allows moving it, and which days are complete.
 
-One reader at a time. Where a connector reads the changes, a sync holds a lease of its own for its walks.
+One reader at a time. A sync holds another lease for its walks, since a connector may read the changes beside it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from enum import StrEnum
 from math import ceil
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, select, update
+from sqlalchemy import ColumnElement, Row, exists, select, update
 
 from postroom.db import Tx
 from postroom.db.tables.access import connectors
 from postroom.db.tables.accounts import history_cursors as cursors
-from postroom.db.tables.accounts import sync_states
+from postroom.db.tables.accounts import history_gaps, sync_slices, sync_states
 from postroom.db.tables.queue import jobs
 from postroom.domain.errors import NotAllowed, Retryable
 
@@ -118,11 +118,41 @@ def renew_reader(tx: Tx, reader: HistoryLease, now: datetime, lease: timedelta =
     _set(tx, reader.account_id, reader.duty, lease_expires_at=now + lease)
 
 
-def move_cursor(tx: Tx, reader: HistoryLease, history_id: str, now: datetime, lease: timedelta = LEASE) -> None:
-    """Everything up to this history id has been taken in; also renews the lease."""
+def move_cursor(
+    tx: Tx, reader: HistoryLease, history_id: str, now: datetime, lease: timedelta = LEASE, *, is_end: bool = False
+) -> None:
+    """Everything up to this history id has been taken in; also renews the lease. `is_end`: there is no more to read."""
     _require_held(tx, reader)
-    moved = {"history_id": history_id, "moved_at": now, "unfinished": 0}
+    moved = {"history_id": history_id, "moved_at": now, "unfinished": 0, **({"seen_at": now} if is_end else {})}
     _set(tx, reader.account_id, reader.duty, **moved, lease_expires_at=now + lease, updated_at=now)
+
+
+def record_end(tx: Tx, reader: HistoryLease, now: datetime) -> None:
+    """All changes up to now are in."""
+    _require_held(tx, reader)
+    _set(tx, reader.account_id, reader.duty, seen_at=now)
+
+
+def break_history(tx: Tx, reader: HistoryLease, history_id: str, now: datetime) -> None:
+    """Move the cursor past changes that were never reported. The caller records, in the same transaction, how they are
+    found: a gap that is owed, or another walk."""
+    row = _require_held(tx, reader)
+    move_cursor(tx, reader, history_id, now, is_end=True)
+    _set(tx, reader.account_id, reader.duty, epoch=row.epoch + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryStanding:
+    """Whether what was listed at some time is still all there is: changes since are known if the epoch is the same."""
+
+    epoch: int = 0
+    seen_at: datetime | None = None
+    """All changes up to then are in; None: no one has read any."""
+
+
+def history_standing(tx: Tx, account_id: str) -> HistoryStanding:
+    row = tx.execute(select(cursors.c.epoch, cursors.c.seen_at).where(_is(account_id, Duty.CHANGES))).one_or_none()
+    return HistoryStanding() if row is None else HistoryStanding(row.epoch, row.seen_at)
 
 
 def release_reader(tx: Tx, reader: HistoryLease, now: datetime) -> None:
@@ -144,10 +174,11 @@ def _locked(tx: Tx, account_id: str, duty: Duty) -> Row[*tuple[Any, ...]] | None
     return tx.execute(tx.locking(select(cursors).where(_is(account_id, duty)))).one_or_none()
 
 
-def _require_held(tx: Tx, reader: HistoryLease) -> None:
+def _require_held(tx: Tx, reader: HistoryLease) -> Row[*tuple[Any, ...]]:
     row = _locked(tx, reader.account_id, reader.duty)
     if row is None or row.fence != reader.fence or row.holder is None:
         raise HistoryLeaseLost()
+    return row
 
 
 def _is(account_id: str, duty: Duty) -> ColumnElement[bool]:
@@ -158,18 +189,19 @@ def _set(tx: Tx, account_id: str, duty: Duty, **values: object) -> None:
     tx.execute(update(cursors).where(_is(account_id, duty)).values(**values))
 
 
-def is_walked(tx: Tx, account_id: str, last_day: date) -> bool:
-    """Every message up to the end of this day is in the archive: the watermark has passed it."""
-    mark = tx.execute(select(sync_states.c.watermark).where(sync_states.c.account_id == account_id)).scalar()
-    return mark is not None and int(mark) >= _end_of(last_day)
-
-
 def is_held(tx: Tx, account_id: str, last_day: date) -> bool:
-    """The same, or a walk has ended and changes are followed since. Good enough to count by; while a gap after an
-    expired history id is open, what fell into it is missing."""
-    walked = select(sync_states.c.walked_at).where(sync_states.c.account_id == account_id)
-    follows = tx.execute(walked).scalar() is not None and cursor_of(tx, account_id) is not None
-    return follows or is_walked(tx, account_id, last_day)
+    """Every message up to the end of this day is in the archive: the watermark has passed it, or a walk has ended and
+    changes are followed since, without a gap that is still owed. Mail that comes from now on is live mail."""
+    state = tx.execute(select(sync_states).where(sync_states.c.account_id == account_id)).one_or_none()
+    if state is None:
+        return False
+    if int(state.watermark) >= _end_of(last_day):
+        return True
+    endless = exists().where(sync_slices.c.account_id == account_id, sync_slices.c.end_s.is_(None))
+    is_owed = exists().where(history_gaps.c.account_id == account_id)
+    is_whole_walk, is_gap = tx.execute(select(endless, is_owed)).one()
+    is_walking = state.walked_at is None and is_whole_walk  # after one, only the time that has passed since is listed
+    return cursor_of(tx, account_id) is not None and not is_walking and not is_gap
 
 
 def _end_of(day: date) -> int:

@@ -13,7 +13,7 @@ from postroom.db import Tx
 from postroom.db.database import insert
 from postroom.db.tables.accounts import accounts
 from postroom.db.tables.mail import messages
-from postroom.db.tables.triage import labels
+from postroom.db.tables.triage import former_label_names, labels
 from postroom.mailboxes.protocol import MailboxLabel
 
 
@@ -27,6 +27,20 @@ class KnownLabel:
     available_to_classifier: bool
 
 
+def label_key(label: str) -> str:
+    """The form in which labels are compared: Gmail has no two whose names differ only in capitals."""
+    return label.strip().casefold()
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedLabel:
+    """A label that the mailbox no longer has."""
+
+    name: str
+    keys: frozenset[str]
+    """All that a rule may call it by, in compared form: its id, its name and its former names."""
+
+
 @dataclass(frozen=True, slots=True)
 class ListingEffect:
     """What a listing of the mailbox's labels changed here."""
@@ -34,7 +48,7 @@ class ListingEffect:
     added: int
     renamed: tuple[tuple[str, str], ...]
     """From, to."""
-    deleted: tuple[KnownLabel, ...]
+    deleted: tuple[DeletedLabel, ...]
 
 
 def labels_of(tx: Tx, account_id: str) -> list[KnownLabel]:
@@ -48,23 +62,51 @@ def for_classifier(known: Iterable[KnownLabel]) -> list[KnownLabel]:
 
 
 def find_label(tx: Tx, account_id: str, text: str) -> KnownLabel | None:
-    """By its id, else by its name: a mailbox has no two labels whose names differ in case alone."""
+    """By its id, else by its name, else by a name that it had before: a mailbox has no two labels whose names differ in
+    case alone."""
     mine = select(labels).where(labels.c.account_id == account_id)
+    before = select(former_label_names.c.label_id).where(
+        former_label_names.c.account_id == account_id, former_label_names.c.name == label_key(text)
+    )
     for condition in (
         labels.c.label_id == text,
         labels.c.name == text,
         func.lower(labels.c.name) == text.lower(),
+        labels.c.label_id.in_(before),
     ):
         if (row := tx.execute(mine.where(condition).limit(1)).first()) is not None:
             return _known(row)
     return None
 
 
+def label_ids_by_name(tx: Tx, account_id: str) -> dict[str, str]:
+    """The ids of an account's labels, by the compared form of their names; also by names that they had before."""
+    former = select(former_label_names.c.name, former_label_names.c.label_id)
+    current = select(labels.c.name, labels.c.label_id)
+    known = {row.name: row.label_id for row in tx.execute(former.where(former_label_names.c.account_id == account_id))}
+    for row in tx.execute(current.where(labels.c.account_id == account_id)):
+        known[label_key(row.name)] = row.label_id
+    return known
+
+
+def former_names(tx: Tx, account_id: str) -> dict[str, str]:
+    """The names that labels of the account have now, by the compared form of those that they had before."""
+    query = select(former_label_names.c.name, labels.c.name.label("current")).where(
+        former_label_names.c.account_id == account_id,
+        labels.c.account_id == account_id,
+        labels.c.label_id == former_label_names.c.label_id,
+    )
+    return {row.name: row.current for row in tx.execute(query)}
+
+
 def remember_labels(tx: Tx, account_id: str, found: Iterable[MailboxLabel], now: datetime) -> None:
-    """Add or rename; what the owner wrote about a label stays as it is."""
+    """Add or rename; what the owner wrote about a label stays as it is. A renamed label is still found by its former
+    name, unless another label has that name now."""
+    found = list(found)
     rows = [_values(account_id, label, now) for label in found]
     if not rows:
         return
+    _remember_former_names(tx, account_id, {label.id: label.name for label in found})
     statement = insert(tx, labels)
     written = statement.on_conflict_do_update(
         index_elements=["account_id", "label_id"],
@@ -84,20 +126,42 @@ def take_listing(
     current = {label.id for label in listed}
     older = (labels.c.account_id == account_id) & (labels.c.updated_at <= asked_at)
     candidates = set(tx.execute(select(labels.c.label_id).where(older)).scalars()) - current
-    deleted = tuple(label for label_id, label in known.items() if label_id in candidates)
+    by_name = label_ids_by_name(tx, account_id)
+    deleted = tuple(
+        DeletedLabel(label.name, frozenset({label_key(key), *(each for each, its in by_name.items() if its == key)}))
+        for key, label in known.items()
+        if key in candidates
+    )
     renamed = tuple(
         (known[label.id].name, label.name)
         for label in listed
         if label.id in known and known[label.id].name != label.name
     )
-    for label in deleted:
-        forget_label(tx, account_id, label.label_id)
+    for label_id in candidates:
+        forget_label(tx, account_id, label_id)
     remember_labels(tx, account_id, listed, now)
     return ListingEffect(len(current - known.keys()), renamed, deleted)
 
 
 def forget_label(tx: Tx, account_id: str, label_id: str) -> None:
-    tx.execute(delete(labels).where(labels.c.account_id == account_id, labels.c.label_id == label_id))
+    for table in (labels, former_label_names):
+        tx.execute(delete(table).where(table.c.account_id == account_id, table.c.label_id == label_id))
+
+
+def _remember_former_names(tx: Tx, account_id: str, current: Mapping[str, str]) -> None:
+    """`current` are the names that labels get now, by id."""
+    renamed = [
+        {"account_id": account_id, "name": label_key(label.name), "label_id": label.label_id}
+        for label in labels_of(tx, account_id)
+        if label_key(current.get(label.label_id, label.name)) != label_key(label.name)
+    ]
+    mine = former_label_names.c.account_id == account_id
+    taken = [label_key(name) for name in current.values()]
+    if renamed:
+        statement = insert(tx, former_label_names)
+        change = {"label_id": statement.excluded["label_id"]}
+        tx.execute(statement.on_conflict_do_update(index_elements=["account_id", "name"], set_=change), renamed)
+    tx.execute(delete(former_label_names).where(mine, former_label_names.c.name.in_(taken)))
 
 
 def describe_label(
@@ -128,6 +192,17 @@ class MailboxObserver(Protocol):
         """`labels`: by Gmail id, the labels that messages have now, or at least those they gained."""
 
 
+class MailboxObservers:
+    """Several, called one after the other."""
+
+    def __init__(self, *observers: MailboxObserver) -> None:
+        self._observers = observers
+
+    def changed(self, tx: Tx, account_id: str, labels: Mapping[str, Collection[str]], deleted: Sequence[str]) -> None:
+        for observer in self._observers:
+            observer.changed(tx, account_id, labels, deleted)
+
+
 class NoObserver:
     def changed(self, tx: Tx, account_id: str, labels: Mapping[str, Collection[str]], deleted: Sequence[str]) -> None:
         """Ignores changes."""
@@ -153,10 +228,18 @@ def record_deleted(tx: Tx, identity: str, gmail_ids: Collection[str], now: datet
         tx.execute(update(messages).where(condition).values(deleted_at_source=now))
 
 
-def record_label_ids(tx: Tx, account_id: str, gmail_id: str, label_ids: Collection[str]) -> None:
-    """As `record_labels` for one message, with label ids in place of names."""
+def record_label_change(
+    tx: Tx, account_id: str, gmail_id: str, before: Collection[str], after: Collection[str]
+) -> None:
+    """What an action changed, by label ids. Only the difference is applied: another change of the same moment, which
+    history may have reported already, stays."""
     names = {label.label_id: label.name for label in labels_of(tx, account_id)}
-    record_labels(tx, email_of(tx, account_id), {gmail_id: {names.get(each, each) for each in label_ids}})
+    was, now = ({names.get(each, each) for each in ids} for ids in (before, after))
+    identity = email_of(tx, account_id)
+    known = tx.execute(tx.locking(select(messages.c.labels).where(_is(identity, gmail_id)))).first()
+    if known is not None and known.labels is not None:
+        now = (set(known.labels) - (was - now)) | (now - was)
+    record_labels(tx, identity, {gmail_id: now})
 
 
 def email_of(tx: Tx, account_id: str) -> str:

@@ -19,7 +19,7 @@ from postroom.accounts.account import AccountStatus, ArchivedMailbox, list_archi
 from postroom.db import Tx
 from postroom.db.tables.accounts import accounts
 from postroom.db.tables.accounts import troubled_messages as table
-from postroom.domain.limits import LONGEST_REASON
+from postroom.domain.validation import LONGEST_REASON
 from postroom.reading.mail import READER_VERSION
 from postroom.telemetry.metrics import meter
 

@@ -32,6 +32,8 @@ class ActionFilter:
     """Its id or its name."""
     account_id: str | None = None
     message_id: str | None = None
+    gmail_id: str | None = None
+    """With `account_id`: a message, whether or not it was taken in."""
     text: str | None = None
     """In the subject or the sender of its message; ASCII case is ignored."""
     since: datetime | None = None
@@ -52,13 +54,11 @@ class ActionFilter:
 
     def conditions(self) -> list[ColumnElement[bool]]:
         found: list[ColumnElement[bool]] = []
-        for name in ("status", "type", "origin", "account_id", "message_id"):
+        for name in ("status", "type", "origin", "account_id", "message_id", "gmail_id"):
             if (value := getattr(self, name)) is not None:
                 found.append(actions.c[name] == value)
         if self.text is not None:
-            found.append(
-                or_(*(_holds(column, self.text) for column in (messages.c.subject, messages.c.sender_identity)))
-            )
+            found.append(or_(*(_holds(column, self.text) for column in _recognised_by())))
         if self.rule is not None:
             found.append(of_rule(self.rule))
         if self.since is not None:
@@ -93,6 +93,18 @@ class Listed:
     subject: str | None
     sender: str | None
     is_undone: bool = False
+
+
+def _recognised_by() -> tuple[ColumnElement[str | None], ...]:
+    return messages.c.subject, messages.c.sender_identity, actions.c.subject, actions.c.sender
+
+
+def its_subject_and_sender() -> tuple[ColumnElement[str | None], ColumnElement[str | None]]:
+    """Of an action's message, by which a person recognises it; from the archive where the message is only there."""
+    return (
+        func.coalesce(messages.c.subject, actions.c.subject).label("its_subject"),
+        func.coalesce(messages.c.sender_identity, actions.c.sender).label("its_sender"),
+    )
 
 
 def _is_undone() -> ColumnElement[bool]:
@@ -148,8 +160,7 @@ def show(tx: Tx, action_id: str) -> Listed:
 def _listed() -> Select[*tuple[Any, ...]]:
     return select(
         actions,
-        messages.c.subject.label("its_subject"),
-        messages.c.sender_identity.label("its_sender"),
+        *its_subject_and_sender(),
         _is_undone().label("is_undone"),
     ).join(messages, messages.c.id == actions.c.message_id, isouter=True)
 

@@ -12,7 +12,7 @@ from sqlalchemy import func, or_, select
 
 from postroom.accounts.account import AccountStatus
 from postroom.accounts.account_jobs import account_of
-from postroom.accounts.mailbox_state import record_label_ids
+from postroom.accounts.mailbox_state import record_label_change
 from postroom.actions import label_changes, lifecycle, running, scheduling, snoozes
 from postroom.actions.label_changes import ActionMailboxes, LabelEdit, LabelFinder, apply, change_for, labels_now
 from postroom.actions.lifecycle import Action, save_pre_image
@@ -35,10 +35,12 @@ from postroom.queue.job import FINISHED, Json
 from postroom.settings import GmailSettings, SafetySettings
 
 
-def _lane_of(origin: Origin) -> PriorityLane:
+def _lane_of(action: Action) -> PriorityLane:
     """A person waits for actions that they ordered. Those of rules and the model, perhaps for a whole backfill, share
-    the lane of new mail."""
-    return PriorityLane.LIVE if origin in (Origin.RULE, Origin.MODEL) else PriorityLane.USER_ACTION
+    the lane of new mail; those on past mail come after it."""
+    if action.application_id is not None:
+        return PriorityLane.BACKFILL
+    return PriorityLane.LIVE if action.origin in (Origin.RULE, Origin.MODEL) else PriorityLane.USER_ACTION
 
 
 class ActionHandler:
@@ -66,7 +68,7 @@ class ActionHandler:
         if action.type in scheduling.SENDING:
             await self._hand_over(context, action)
             return
-        mailbox = (await self._mailboxes.of(await account_of(context))).at(_lane_of(action.origin))
+        mailbox = (await self._mailboxes.of(await account_of(context))).at(_lane_of(action))
         is_resumed = action.pre_image is not None
         if action.pre_image is None:
             async with context.step("pre_image"):
@@ -145,7 +147,7 @@ def _complete(tx: Tx, context: JobContext, action: Action, hint: Json, after: fr
     if not running.finish(tx, context.queue, action, S.COMPLETED, now, undo_hint=hint, error=None):
         return {"outcome": "it was ended by another process meanwhile"}
     if action.type is not ActionType.DELETE:
-        record_label_ids(tx, action.account_id, action.gmail_id, after)
+        record_label_change(tx, action.account_id, action.gmail_id, pre_image_of(action)[0], after)
     return {"outcome": "completed", "nothing_changed": bool(hint.get("nothing_changed"))}
 
 
@@ -166,25 +168,29 @@ def _questions_open(tx: Tx) -> int:
 
 
 def wake_overdue(tx: Tx, queue: JobQueue) -> int:
-    """Wake-ups that failed are tried again each hour: a login may have been renewed, a permission given."""
+    """Wake-ups that failed are tried again each hour: a login may have been renewed, a permission given. One that a
+    person cancelled wakes at once: hidden mail without a wake-up would never come back."""
     now = queue.clock.now()
+    overdue = snoozes_table.c.until <= now - _GRACE
     dead = jobs.c.state.in_(FINISHED) & (jobs.c.finished_at <= now - _WAKE_AGAIN)
+    called_off = jobs.c.state == JobState.CANCELED
     query = (
-        select(snoozes_table.c.action_id)
+        select(snoozes_table.c.action_id, snoozes_table.c.job_id)
         .join(accounts, accounts.c.id == snoozes_table.c.account_id)
         .join(jobs, jobs.c.id == snoozes_table.c.job_id, isouter=True)
         .where(accounts.c.status != AccountStatus.REMOVED)
-        .where(snoozes_table.c.state == SnoozeState.WAITING, snoozes_table.c.until <= now - _GRACE)
-        .where(or_(jobs.c.id.is_(None), dead))
+        .where(snoozes_table.c.state == SnoozeState.WAITING)
+        .where(or_(called_off, overdue & or_(jobs.c.id.is_(None), dead)))
         .limit(_AT_ONCE)
     )
     # Read again under its lock: its time may have been changed, or it may have been ended.
-    found = [snoozes.find_snooze(tx, action_id, lock=True) for action_id in tx.execute(query).scalars().all()]
-    overdue = [each for each in found if each and each.state is SnoozeState.WAITING and each.until <= now - _GRACE]
-    for each in overdue:
+    seen = {row.action_id: row.job_id for row in tx.execute(query).all()}
+    found = [snoozes.find_snooze(tx, action_id, lock=True) for action_id in seen]
+    due = [each for each in found if each and each.state is SnoozeState.WAITING and each.job_id == seen[each.action_id]]
+    for each in due:
         job = snoozes.wake_job(each.account_id, each.message_id, each.action_id, each.label_id, None)
         snoozes.set_snooze_until(tx, each.action_id, each.until, queue.add(tx, job)[0].job_id, now)
-    return len(overdue)
+    return len(due)
 
 
 def _tend(tx: Tx, queue: JobQueue) -> dict[str, int]:

@@ -18,6 +18,7 @@ from postroom.domain.actions import ActionType as A
 from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal
 from postroom.mailboxes.protocol import Detail, Mailbox, MailboxChange, MailboxLabel, MessageId, Move
+from postroom.queue.outcome import describe
 
 INBOX, UNREAD, STARRED, TRASH, SPAM = "INBOX", "UNREAD", "STARRED", "TRASH", "SPAM"
 _PLACES = frozenset({INBOX, SPAM, TRASH})
@@ -177,7 +178,7 @@ def inverse_of(hint: Mapping[str, Any]) -> Inverse:
         add, remove = _wanted(action, None if label is None else str(label))
         return Inverse(None, add, remove)
     except (KeyError, ValueError, TypeError, AttributeError, AssertionError) as error:
-        raise Fatal(f"How to undo it cannot be read from its record: {error!r}") from None
+        raise Fatal(f"How to undo it cannot be read from its record: {describe(error)}") from None
 
 
 def _with_labels(place: LabelCall | None, parameters: Mapping[str, Any], job_id: str | None = None) -> Inverse:

@@ -11,14 +11,14 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import Row, select, update
+from sqlalchemy import Row, delete, select, update
 
 from postroom.db import Tx
 from postroom.db.tables.accounts import accounts
-from postroom.db.tables.triage import actions
+from postroom.db.tables.triage import actions, outgoing_files
 from postroom.domain.actions import ActionStatus, ActionType, Origin, WantedAction, parse_action
 from postroom.domain.actions import ActionStatus as S
-from postroom.domain.errors import NotFound
+from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import new_id, parse_id
 from postroom.telemetry import logs
 from postroom.telemetry.metrics import meter
@@ -29,8 +29,10 @@ LEGAL: Mapping[S, frozenset[S]] = MappingProxyType(
         # Back to a person where, at the moment of execution, it may not be done unasked any more.
         S.QUEUED: frozenset({S.EXECUTING, S.FAILED, S.CANCELED, S.APPROVED_PENDING}),
         # To `executing` again only by the job that holds it, after a crash; to `queued` only by a person.
-        S.EXECUTING: frozenset({S.EXECUTING, S.COMPLETED, S.FAILED, S.QUEUED, S.CANCELED}),
-        S.FAILED: frozenset({S.QUEUED}),
+        S.EXECUTING: frozenset({S.EXECUTING, S.COMPLETED, S.FAILED, S.REFUSED, S.QUEUED, S.CANCELED}),
+        S.FAILED: frozenset({S.QUEUED, S.DISMISSED}),
+        S.DISMISSED: frozenset({S.QUEUED}),
+        S.REFUSED: frozenset(),
         S.COMPLETED: frozenset(),
         S.REJECTED: frozenset(),
         S.EXPIRED: frozenset(),
@@ -38,7 +40,8 @@ LEGAL: Mapping[S, frozenset[S]] = MappingProxyType(
     }
 )
 
-FINISHED = frozenset({S.COMPLETED, S.FAILED, S.REJECTED, S.EXPIRED, S.CANCELED})
+RETRYABLE = frozenset({S.FAILED, S.DISMISSED})
+FINISHED = RETRYABLE | {S.COMPLETED, S.REJECTED, S.EXPIRED, S.CANCELED, S.REFUSED}
 """Final, unless a person retries it."""
 OPEN = frozenset(S) - FINISHED
 
@@ -99,6 +102,11 @@ class Action:
     created_at: datetime
     updated_at: datetime
     finished_at: datetime | None
+    application_id: str | None
+    """The application of a rule to past mail that it belongs to."""
+    subject: str | None
+    sender: str | None
+    """Of its message, where only the archive has that."""
 
     @property
     def wanted(self) -> WantedAction:
@@ -123,11 +131,14 @@ class NewAction:
     reasons: tuple[str, ...] = ()
     job_id: str | None = None
     expires_at: datetime | None = None
+    application_id: str | None = None
+    subject: str | None = None
+    sender: str | None = None
 
 
 def insert_action(tx: Tx, new: NewAction, now: datetime) -> str:
     """Insert an action; its id. The caller enqueues its job in the same transaction."""
-    action_id = new_id()
+    action_id, wanted = new_id(), new.wanted.outline()
     tx.execute(
         actions.insert().values(
             id=action_id,
@@ -140,18 +151,31 @@ def insert_action(tx: Tx, new: NewAction, now: datetime) -> str:
             origin=new.origin,
             rule_id=new.rule_id,
             rule_name=new.rule_name,
-            type=new.wanted.type,
-            parameters=new.wanted.parameters_json(),
+            type=wanted.type,
+            parameters=wanted.parameters_json(),
             status=new.status,
             reasons=list(new.reasons),
             job_id=new.job_id,
             wanted_by=new.wanted_by,
             expires_at=new.expires_at,
+            application_id=new.application_id,
+            subject=new.subject,
+            sender=new.sender,
             created_at=now,
             updated_at=now,
         )
     )
+    for position, file in enumerate(new.wanted.files):
+        if file.data is None:
+            raise BadInput("attachments", f"{file.filename[:60]!r} has no content")
+        tx.execute(outgoing_files.insert().values(action_id=action_id, position=position, content=file.content()))
     return action_id
+
+
+def files_of(tx: Tx, action_id: str) -> list[bytes]:
+    """What the files contain that it sends along, in the order of its parameters."""
+    mine = select(outgoing_files.c.content).where(outgoing_files.c.action_id == action_id)
+    return [bytes(content) for content in tx.execute(mine.order_by(outgoing_files.c.position)).scalars()]
 
 
 def find_action(tx: Tx, action_id: str, *, lock: bool = False) -> Action | None:
@@ -202,6 +226,8 @@ def move_action(
     changed = update(actions).where(condition)
     changed = changed.values(status=to, updated_at=now, finished_at=now if to in FINISHED else None, **values)
     row = tx.execute(changed.returning(actions.c.type, actions.c.origin)).one_or_none()
+    if row is not None and to in FINISHED - RETRYABLE:
+        tx.execute(delete(outgoing_files).where(outgoing_files.c.action_id == action_id))
     if row is not None and to in FINISHED:
         action_type, origin = ActionType(row.type), Origin(row.origin)
         tx.after_commit(f"action:{action_id}", lambda: _tell_end(action_id, action_type, origin, to))

@@ -6,14 +6,15 @@ Actions on deleted mail are cancelled. `labels.sync.gmail` disables rules that u
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from sqlalchemy import select
 
 from postroom import audit
 from postroom.accounts.account_jobs import account_of
-from postroom.accounts.mailbox_state import take_listing
+from postroom.accounts.mailbox_state import DeletedLabel, take_listing
 from postroom.actions import lifecycle, snoozes
 from postroom.actions.label_changes import INBOX, ActionMailboxes
 from postroom.actions.requests import cancel_locked
@@ -89,8 +90,14 @@ log = logs.get(__name__)
 
 
 class DisableRules(Protocol):
-    def __call__(self, tx: Tx, account_id: str, label_id: str, label_name: str, now: datetime) -> Sequence[str]:
-        """The label was deleted: disable every rule that looks at it or sets it. The names of those that were."""
+    def __call__(self, tx: Tx, account_id: str, label: DeletedLabel, now: datetime) -> Sequence[str]:
+        """The label was deleted: disable every rule that looks at it or sets it, for this account's mail. The names of
+        those that were."""
+
+
+class FollowRenames(Protocol):
+    def __call__(self, tx: Tx, account_id: str, now: datetime) -> Sequence[str]:
+        """Labels were renamed: write their new names into rules. The names of those that were changed."""
 
 
 class GuidanceNaming(Protocol):
@@ -98,47 +105,53 @@ class GuidanceNaming(Protocol):
         """The names of guidance whose text mentions this label."""
 
 
-class LabelsSyncHandler:
-    def __init__(
-        self, mailboxes: ActionMailboxes, disable_rules: DisableRules, guidance_naming: GuidanceNaming
-    ) -> None:
-        self._mailboxes = mailboxes
-        self._disable_rules = disable_rules
-        self._guidance_naming = guidance_naming
+@dataclass(frozen=True)
+class LabelListing:
+    """What a new list of a mailbox's labels does to rules, and which guidance a person should look at."""
 
-    async def __call__(self, context: JobContext) -> Json:
-        account = await account_of(context)
-        mailbox = await self._mailboxes.of(account)
-        asked_at = context.queue.clock.now()
-        async with context.step("list") as step:
-            listed = plausible(await mailbox.labels())
-            step.result = {"labels": len(listed)}
-        await context.complete(lambda tx: self._take(tx, context, account.id, listed, asked_at))
-        return None
+    disable_rules: DisableRules
+    follow_renames: FollowRenames
+    guidance_naming: GuidanceNaming
 
-    def _take(
-        self, tx: Tx, context: JobContext, account_id: str, listed: Sequence[MailboxLabel], asked_at: datetime
-    ) -> Json:
-        now = context.queue.clock.now()
+    def take(
+        self, tx: Tx, account_id: str, listed: Sequence[MailboxLabel], asked_at: datetime, now: datetime
+    ) -> dict[str, Any]:
         effect = take_listing(tx, account_id, listed, asked_at, now)
-        disabled = [
-            name
-            for label in effect.deleted
-            for name in self._disable_rules(tx, account_id, label.label_id, label.name, now)
-        ]
-        # Words are not disabled: only a person can say whether they still hold without the label.
-        speak_of_it = [name for label in effect.deleted for name in self._guidance_naming(tx, account_id, label.name)]
-        if effect.deleted:
-            counts = {"rules_disabled": len(disabled), "guidance_naming_them": len(speak_of_it)}
-            log.info("labels.deleted", account=account_id, labels=len(effect.deleted), **counts)
+        disabled = [name for label in effect.deleted for name in self.disable_rules(tx, account_id, label, now)]
+        followed = self.follow_renames(tx, account_id, now)
+        # Words are not changed: only a person can say whether they still hold.
+        past = [*(label.name for label in effect.deleted), *(old for old, _ in effect.renamed)]
+        speak_of_it = [name for label in past for name in self.guidance_naming(tx, account_id, label)]
+        if past:
+            counts = {"deleted": len(effect.deleted), "renamed": len(effect.renamed)}
+            affected = {"rules_disabled": len(disabled), "rules_changed": len(followed), "guidance": len(speak_of_it)}
+            log.info("labels.changed", account=account_id, **counts, **affected)
         return {
             "labels": len(listed),
             "added": effect.added,
             "renamed": [list(each) for each in effect.renamed],
             "deleted": [label.name for label in effect.deleted],
             "disabled_rules": disabled,
+            "changed_rules": list(followed),
             "guidance_to_look_at": speak_of_it,
         }
+
+
+class LabelsSyncHandler:
+    def __init__(self, mailboxes: ActionMailboxes, listing: LabelListing) -> None:
+        self._mailboxes = mailboxes
+        self._listing = listing
+
+    async def __call__(self, context: JobContext) -> Json:
+        account = await account_of(context)
+        mailbox = await self._mailboxes.of(account)
+        clock = context.queue.clock
+        asked_at = clock.now()
+        async with context.step("list") as step:
+            listed = plausible(await mailbox.labels())
+            step.result = {"labels": len(listed)}
+        await context.complete(lambda tx: self._listing.take(tx, account.id, listed, asked_at, clock.now()))
+        return None
 
 
 def plausible(listed: Sequence[MailboxLabel]) -> Sequence[MailboxLabel]:

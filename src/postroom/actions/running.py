@@ -150,10 +150,7 @@ async def taken(context: JobContext, choose: Callable[[Tx], Taken]) -> Action | 
         match found:
             case Action():
                 return found
-            case NotOurs():
-                await _end(context, found)
-                return None
-            case Waits() | Asks():
+            case NotOurs() | Waits() | Asks():
                 try:
                     await context.complete(lambda tx: _step_back(tx, context.queue, choose(tx)))
                 except _Changed:
@@ -161,13 +158,12 @@ async def taken(context: JobContext, choose: Callable[[Tx], Taken]) -> Action | 
                 return None
 
 
-async def _end(context: JobContext, found: NotOurs) -> None:
-    await context.complete(lambda tx: {"outcome": found.why})
-
-
 def _step_back(tx: Tx, queue: JobQueue, found: Taken) -> Json:
-    """Check again in the transaction that ends the job: the action before this one then enqueues it."""
+    """Check again in the transaction that ends the job: the action before this one then enqueues it, and one that was
+    approved again meanwhile is not left lying."""
     match found:
+        case NotOurs():
+            return {"outcome": found.why}
         case Waits():
             return {"outcome": "waits", "behind": found.behind}
         case Asks():
@@ -206,6 +202,8 @@ async def guarded(context: JobContext, action: Action, work: Callable[[], Awaita
         worded = as_action_error(error)
         if context.job.is_last_attempt or isinstance(worded, Fatal | BadInput | NotAllowed):
             await context.write(lambda tx: _fail(tx, context, action, worded))
+        if worded is error:
+            raise
         raise worded from error
 
 

@@ -6,6 +6,7 @@ ordered, so each sees the effect of the one before.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement, and_, delete, or_, select
@@ -19,7 +20,7 @@ from postroom.domain import jobs
 from postroom.domain.actions import ActionOrder, ActionStatus, ActionType, Origin, Proposal
 from postroom.domain.errors import Fatal
 from postroom.domain.ids import new_id
-from postroom.queue import JobQueue, NewJob
+from postroom.queue import JobQueue, NewJob, QueueName
 from postroom.settings import SafetySettings
 
 UNDO_OF = "undo_of"
@@ -69,8 +70,8 @@ def unlink(tx: Tx, undo_action_id: str) -> None:
     tx.execute(delete(action_links).where(action_links.c.cause_action_id == undo_action_id))
 
 
-def action_job(account_id: str, action_id: str) -> NewJob:
-    return _job_about(jobs.ACTION.name, account_id, action_id)
+def action_job(account_id: str, action_id: str, queue: QueueName = QueueName.WORK) -> NewJob:
+    return replace(_job_about(jobs.ACTION.name, account_id, action_id), queue=queue)
 
 
 def question_job(account_id: str, action_id: str) -> NewJob:
@@ -80,13 +81,6 @@ def question_job(account_id: str, action_id: str) -> NewJob:
 def _job_about(job_type: str, account_id: str, action_id: str) -> NewJob:
     payload = {"account_id": account_id, "action_id": action_id}
     return NewJob(job_type, payload, key=f"{job_type}:{account_id}:{action_id}")
-
-
-def enqueue_action(tx: Tx, queue: JobQueue, account_id: str, action_id: str, now: datetime) -> str:
-    """Enqueue the job of a queued action; the job's id."""
-    job_id = queue.add(tx, action_job(account_id, action_id))[0].job_id
-    lifecycle.assign_job(tx, action_id, job_id, now)
-    return job_id
 
 
 class ActionIntake:
@@ -114,6 +108,9 @@ class ActionIntake:
             position=position,
             rule_id=order.rule_id,
             rule_name=order.rule_name,
+            application_id=order.application_id,
+            subject=order.subject,
+            sender=order.sender,
             status=ActionStatus.APPROVED_PENDING if proposal.reasons else ActionStatus.QUEUED,
             reasons=proposal.reasons,
             expires_at=now + self._patience if proposal.reasons else None,
@@ -122,7 +119,7 @@ class ActionIntake:
         if proposal.reasons:
             self._queue.add(tx, question_job(order.account_id, action_id))
         else:
-            enqueue_action(tx, self._queue, order.account_id, action_id, now)
+            enqueue(tx, self._queue, lifecycle.get_action(tx, action_id), now)
         return action_id
 
 
@@ -146,10 +143,13 @@ def call_next(tx: Tx, queue: JobQueue, action: Action, now: datetime) -> None:
 
 
 def enqueue(tx: Tx, queue: JobQueue, action: Action, now: datetime) -> str:
-    """Enqueue the job of a queued action."""
-    if action.origin is not Origin.UNDO:
-        return enqueue_action(tx, queue, action.account_id, action.id, now)
-    job_id = queue.add(tx, undo_job(action.account_id, original_of(tx, action.id)))[0].job_id
+    """Enqueue the job of a queued action; its id. What is done to past mail gets the slots that other work leaves."""
+    if action.origin is Origin.UNDO:
+        job = undo_job(action.account_id, original_of(tx, action.id))
+    else:
+        lane = QueueName.WORK if action.application_id is None else QueueName.HISTORY
+        job = action_job(action.account_id, action.id, lane)
+    job_id = queue.add(tx, job)[0].job_id
     lifecycle.assign_job(tx, action.id, job_id, now)
     return job_id
 

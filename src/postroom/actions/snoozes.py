@@ -11,11 +11,11 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Row, select, update
+from sqlalchemy import Row, func, select, update
 
 from postroom import audit
 from postroom.accounts.account_jobs import account_of
-from postroom.accounts.mailbox_state import record_label_ids
+from postroom.accounts.mailbox_state import record_label_change
 from postroom.actions import lifecycle, running
 from postroom.actions.label_changes import (
     INBOX,
@@ -36,7 +36,7 @@ from postroom.db.database import insert
 from postroom.db.tables.mail import messages
 from postroom.db.tables.triage import actions, snoozes
 from postroom.domain import jobs
-from postroom.domain.actions import ActionStatus, SnoozeParameters
+from postroom.domain.actions import ActionStatus, ActionType, SnoozeParameters
 from postroom.domain.clock import require_utc
 from postroom.domain.errors import BadInput, NotFound, Retryable
 from postroom.domain.ids import parse_id
@@ -142,14 +142,28 @@ def replace_earlier(tx: Tx, queue: JobQueue, action: Action, now: datetime) -> b
     return bool(found)
 
 
+def is_replaced(tx: Tx, action: Action) -> bool:
+    """Whether this is a snooze, and a later one hides the message now."""
+    if action.type is not ActionType.SNOOZE:
+        return False
+    later = _joined().where(
+        snoozes.c.state == SnoozeState.WAITING,
+        snoozes.c.action_id != action.id,
+        actions.c.account_id == action.account_id,
+        actions.c.gmail_id == action.gmail_id,
+    )
+    return tx.execute(later.limit(1)).first() is not None
+
+
 def set_snooze_until(tx: Tx, action_id: str, until: datetime, job_id: str, now: datetime) -> None:
     mine = snoozes.c.action_id == action_id
     tx.execute(update(snoozes).where(mine).values(until=until, job_id=job_id, updated_at=now))
 
 
 def _joined() -> Any:
+    subject = func.coalesce(messages.c.subject, actions.c.subject).label("subject")
     return (
-        select(snoozes, actions.c.gmail_id, actions.c.message_id, messages.c.subject)
+        select(snoozes, actions.c.gmail_id, actions.c.message_id, subject)
         .join(actions, actions.c.id == snoozes.c.action_id)
         .join(messages, messages.c.id == actions.c.message_id, isouter=True)
     )
@@ -232,18 +246,22 @@ class UnsnoozeHandler:
             raise _too_early(context)
         mailbox = await self._mailboxes.of(await account_of(context))
         async with context.step("wake") as step:
-            after, outcome = await self._wake(context, mailbox, action)
+            change, outcome = await self._wake(context, mailbox, action)
             step.result = {"outcome": outcome}
-        await context.complete(lambda tx: _woken(tx, context, action, after, outcome))
+        await context.complete(lambda tx: _woken(tx, context, action, change, outcome))
         return None
 
-    async def _wake(self, context: JobContext, mailbox: Mailbox, action: Action) -> tuple[Labels | None, str]:
+    async def _wake(
+        self, context: JobContext, mailbox: Mailbox, action: Action
+    ) -> tuple[tuple[Labels, Labels] | None, str]:
+        """The labels before and after, and what came of it; None if the message is gone."""
         label_id = await self._label_id(context, mailbox, action)
         try:
             now = await labels_now(mailbox, action.gmail_id)
             if not _may_be_hidden(action, now, label_id):
-                return now, "it was never hidden"
-            return await self._show(mailbox, action, now, label_id)
+                return (now, now), "it was never hidden"
+            after, outcome = await self._show(mailbox, action, now, label_id)
+            return (now, after), outcome
         except Gone:
             return None, "the message is no longer in the mailbox"
 
@@ -282,10 +300,10 @@ def _too_early(context: JobContext) -> Retryable:
     return Retryable("The message is still being hidden.", retry_after=_UNTIL_HIDDEN if hurried else None)
 
 
-def _woken(tx: Tx, context: JobContext, action: Action, after: Labels | None, outcome: str) -> Json:
+def _woken(tx: Tx, context: JobContext, action: Action, change: tuple[Labels, Labels] | None, outcome: str) -> Json:
     end_snooze(tx, action.id, SnoozeState.WOKEN, context.queue.clock.now())
-    if after is not None:
-        record_label_ids(tx, action.account_id, action.gmail_id, after)
+    if change is not None:
+        record_label_change(tx, action.account_id, action.gmail_id, *change)
     return {"outcome": outcome}
 
 

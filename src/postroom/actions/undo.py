@@ -7,9 +7,9 @@ job requests undos newest first, in batches, after a survey that shows what they
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from typing import Any
@@ -18,9 +18,11 @@ from sqlalchemy import ColumnElement, Row, Select, and_, func, or_, select
 
 from postroom import audit
 from postroom.accounts.account_jobs import account_of
-from postroom.accounts.mailbox_state import record_label_ids
-from postroom.actions import lifecycle, running, scheduling, snoozes
+from postroom.accounts.mailbox_state import labels_of, record_label_change
+from postroom.actions import approvals, lifecycle, requests, running, scheduling, snoozes
+from postroom.actions.browsing import its_subject_and_sender
 from postroom.actions.label_changes import (
+    NOTHING,
     UNSNOOZE,
     ActionMailboxes,
     Labels,
@@ -43,14 +45,18 @@ from postroom.domain.actions import ActionType, Origin, WantedAction, parse_acti
 from postroom.domain.clock import require_utc
 from postroom.domain.errors import BadInput, Fatal
 from postroom.mailboxes.protocol import Mailbox
-from postroom.queue import JobContext, JobQueue, NewJob
+from postroom.queue import JobContext, JobQueue, NewJob, Postponed
 from postroom.queue.job import Json
+from postroom.queue.outcome import describe
 
 _FOR_GOOD = {
     ActionType.DELETE: "the message was deleted for ever",
     ActionType.FORWARD: "the message was forwarded, and cannot be called back",
     ActionType.AUTO_REPLY: "the reply was sent, and cannot be called back",
 }
+
+
+_FOUND_CHANGED = "its undo found nothing left to take back: the message was changed since"
 
 
 def why_impossible(action: Action) -> str | None:
@@ -72,9 +78,11 @@ def why_not_now(tx: Tx, action: Action) -> str | None:
     if (reason := why_impossible(action)) is not None:
         return reason
     existing = scheduling.undo_of(tx, action.id)
-    if existing is None or existing.status in (S.FAILED, S.CANCELED):
-        return None
-    return "it was undone already" if existing.status is S.COMPLETED else "it is being undone"
+    if existing is None or existing.status in (S.FAILED, S.DISMISSED, S.CANCELED):
+        return "a later snooze replaced it; undo that one instead" if snoozes.is_replaced(tx, action) else None
+    if existing.status is not S.COMPLETED:
+        return "it is being undone"
+    return _FOUND_CHANGED if (existing.undo_hint or {}).get("nothing_changed") else "it was undone already"
 
 
 def request_undo(tx: Tx, queue: JobQueue, action_id: str, who: Actor) -> str:
@@ -89,6 +97,31 @@ def request_undo(tx: Tx, queue: JobQueue, action_id: str, who: Actor) -> str:
     return undo.id
 
 
+WAITS_AGAIN = "waits for approval again"
+
+
+def take_back(tx: Tx, queue: JobQueue, action_id: str, who: Actor) -> str:
+    """Take back a person's approval or order; how the action stands now, in words. BadInput if that is too late.
+
+    What was approved and has not begun waits for approval again, what was ordered is cancelled; what was done is
+    undone.
+    """
+    action = lifecycle.get_action(tx, action_id, lock=True)
+    by_person = action.answered_by is not None or action.origin is Origin.PERSON
+    if not by_person or action.status in (S.APPROVED_PENDING, S.REJECTED, S.FAILED, S.DISMISSED):
+        raise BadInput("action", f"{action.id} is {action.status}; only what you approved or ordered is taken back")
+    if action.status is S.QUEUED and action.origin is Origin.PERSON:
+        requests.cancel_locked(tx, queue, action, who, "taken back")
+        return "is cancelled"
+    if action.status is S.QUEUED:
+        approvals.reopen(tx, queue, action, who)
+        return WAITS_AGAIN
+    if action.status is S.EXECUTING:
+        raise BadInput("action", f"{action.id} is being done right now; undo it in a moment")
+    request_undo(tx, queue, action.id, who)
+    return "is being undone"
+
+
 def _begin(tx: Tx, original: Action, wanted_by: str, now: datetime) -> Action:
     """The row of the undo, queued: a new one, or that of a try that failed."""
     existing = scheduling.undo_of(tx, original.id)
@@ -96,19 +129,21 @@ def _begin(tx: Tx, original: Action, wanted_by: str, now: datetime) -> Action:
         scheduling.unlink(tx, existing.id)
         existing = None
     if existing is not None:
-        if existing.status is S.FAILED:
-            lifecycle.move_action(tx, existing.id, S.FAILED, S.QUEUED, now, error=None)
+        if existing.status in lifecycle.RETRYABLE:
+            lifecycle.move_action(tx, existing.id, existing.status, S.QUEUED, now, error=None)
         return lifecycle.get_action(tx, existing.id)
     new = NewAction(
         account_id=original.account_id,
         gmail_id=original.gmail_id,
-        wanted=inverse_wanted(original),
+        wanted=inverse_wanted(original, {each.label_id: each.name for each in labels_of(tx, original.account_id)}),
         origin=Origin.UNDO,
         wanted_by=wanted_by,
         message_id=original.message_id,
         thread_id=original.thread_id,
         rule_id=original.rule_id,
         rule_name=original.rule_name,
+        subject=original.subject,
+        sender=original.sender,
     )
     undo_id = lifecycle.insert_action(tx, new, now)
     if not scheduling.link(tx, undo_id, original.id, now):
@@ -116,13 +151,14 @@ def _begin(tx: Tx, original: Action, wanted_by: str, now: datetime) -> Action:
     return lifecycle.get_action(tx, undo_id)
 
 
-def inverse_wanted(original: Action) -> WantedAction:
-    """The undo as an action, for people to read; what is done follows the hint."""
+def inverse_wanted(original: Action, names: Mapping[str, str]) -> WantedAction:
+    """The undo as an action, for people to read, with the labels' names by their ids; what is done follows the hint."""
     hint = original.undo_hint or {}
     if hint.get("inverse_action") == UNSNOOZE:
         return parse_action(ActionType.REMOVE_LABEL, {"label": str(hint.get("snooze_label"))})
     parameters = hint.get("inverse_parameters") or {}
-    label = {"label": parameters["label"]} if parameters.get("label") else None
+    label_id = parameters.get("label")
+    label = {"label": names.get(label_id, label_id)} if label_id else None
     return parse_action(hint.get("inverse_action"), label)
 
 
@@ -160,13 +196,15 @@ class UndoHandler:
         mailbox = await self._mailboxes.of(await account_of(context))
         now = await self._look(context, mailbox, pair.undo)
         before = frozenset((pair.original.pre_image or {}).get("labels") or ())
+        hidden = await context.queue.database.read(lambda tx: snoozes.is_replaced(tx, pair.original))
+        change = NOTHING if hidden else undoing(inverse, before, now)  # a later snooze still hides it
         async with context.step("undo") as step:
-            after = await apply(mailbox, pair.undo.gmail_id, undoing(inverse, before, now), now)
+            after = await apply(mailbox, pair.undo.gmail_id, change, now)
             step.result = {"added": sorted(after - now), "removed": sorted(now - after)}
         if inverse.cancel_job is not None:
             # Not before the mail is back: an undo that fails for good must not leave it hidden without a wake-up.
             await _cancel_wake_up(context, pair.original, inverse.cancel_job)
-        await context.complete(lambda tx: _complete(tx, context, pair, after, nothing_changed=after == now))
+        await context.complete(lambda tx: _complete(tx, context, pair, now, after))
 
     async def _look(self, context: JobContext, mailbox: Mailbox, undo: Action) -> Labels:
         """The labels before the undo; those of its first try, if it was cut off."""
@@ -190,17 +228,20 @@ async def _cancel_wake_up(context: JobContext, original: Action, job_id: str) ->
         step.result = {"outcome": await context.write(cancel)}
 
 
-def _complete(tx: Tx, context: JobContext, pair: _Pair, after: Labels, *, nothing_changed: bool) -> Json:
+def _complete(tx: Tx, context: JobContext, pair: _Pair, before: Labels, after: Labels) -> Json:
+    nothing_changed = before == after
     hint = irreversible(pair.undo.type, undo_of=pair.original.id)
     hint |= {"nothing_changed": True} if nothing_changed else {}
     now = context.queue.clock.now()
     running.finish(tx, context.queue, pair.undo, S.COMPLETED, now, undo_hint=hint, error=None)
-    record_label_ids(tx, pair.undo.account_id, pair.undo.gmail_id, after)
-    return {"outcome": "undone", "undo_action_id": pair.undo.id}
+    record_label_change(tx, pair.undo.account_id, pair.undo.gmail_id, before, after)
+    outcome = _FOUND_CHANGED if nothing_changed else "undone"
+    return {"outcome": outcome, "undo_action_id": pair.undo.id}
 
 
 MOST_SURVEYED = 2_000
 _AT_ONCE = 50
+_UNTIL_DONE = timedelta(seconds=20)
 _CHANGED_SINCE = "the message was changed since, and is left as it is"
 _BY = (Origin.MODEL, Origin.RULE)
 
@@ -213,6 +254,8 @@ class UndoSpan:
     until: datetime
     by: Origin = Origin.MODEL
     account_id: str | None = None
+    application_id: str | None = None
+    """Only what this application of a rule to past mail did, and all of that: also what ends after `until`."""
 
     def __post_init__(self) -> None:
         for name in ("since", "until"):
@@ -224,12 +267,18 @@ class UndoSpan:
 
     def conditions(self) -> list[ColumnElement[bool]]:
         done = actions.c.finished_at
-        found = [actions.c.status == S.COMPLETED, actions.c.origin == self.by, done >= self.since, done < self.until]
-        return found if self.account_id is None else [*found, actions.c.account_id == self.account_id]
+        found = [actions.c.status == S.COMPLETED, actions.c.origin == self.by, done >= self.since]
+        if self.application_id is None:
+            found.append(done < self.until)
+        for name in ("account_id", "application_id"):
+            if (value := getattr(self, name)) is not None:
+                found.append(actions.c[name] == value)
+        return found
 
     def to_json(self) -> Json:
         fields = {"by": str(self.by), "since": self.since.isoformat(), "until": self.until.isoformat()}
-        return fields if self.account_id is None else {**fields, "account_id": self.account_id}
+        more = {"account_id": self.account_id, "application_id": self.application_id}
+        return fields | {name: value for name, value in more.items() if value is not None}
 
 
 class Progress(StrEnum):
@@ -289,18 +338,55 @@ def start_undo_many(tx: Tx, queue: JobQueue, span: UndoSpan, who: Actor) -> str:
     return job_id
 
 
+def undo_application(tx: Tx, queue: JobQueue, application_id: str, since: datetime, who: Actor) -> tuple[str, int]:
+    """Undo all that one application of a rule did, and cancel what has not begun: the job, and how many those are. It
+    may be a hundred thousand actions, so the job cancels all but the first few."""
+    count = select(func.count()).select_from(actions).where(*_not_begun(application_id))
+    waiting = int(tx.execute(count).scalar_one())
+    _cancel_some(tx, queue=queue, application_id=application_id, who=who)
+    span = UndoSpan(since, queue.clock.now() + timedelta(seconds=1), Origin.RULE, application_id=application_id)
+    return start_undo_many(tx, queue, span, who), waiting
+
+
+def _not_begun(application_id: str) -> tuple[ColumnElement[bool], ...]:
+    return actions.c.application_id == application_id, actions.c.status == S.QUEUED
+
+
+def _cancel_some(tx: Tx, *, queue: JobQueue, application_id: str, who: Actor) -> int:
+    """The last of those that have not begun come first, so that none begins because the one before it is gone."""
+    query = select(actions).where(*_not_begun(application_id)).order_by(actions.c.id.desc()).limit(_AT_ONCE)
+    found = tx.execute(tx.locking(query)).all()
+    for row in found:
+        requests.cancel_locked(tx, queue, lifecycle.action_from_row(row), who, "its application was undone")
+    return len(found)
+
+
 async def undo_many(context: JobContext) -> Json:
     """The job `undo.span`. When run again after a crash, it skips what it has requested already."""
     span, who = _payload(context)
     place: tuple[datetime, str] | None = None
     asked = left = 0
+    if (application_id := span.application_id) is not None:
+        cancel = partial(_cancel_some, queue=context.queue, application_id=application_id, who=who)
+        while await context.write(cancel):
+            pass
     while True:
         rows = await context.write(partial(_ask, queue=context.queue, span=span, who=who, place=place))
         if not rows:
+            if await context.queue.database.read(lambda tx: _has_more_to_come(tx, span)):
+                raise Postponed(_UNTIL_DONE, "some of it is being done; it is undone after that")
             return {"asked": asked, "left": left}
         asked += sum(done for _, done in rows)
         left += sum(not done for _, done in rows)
         place = rows[-1][0]
+
+
+def _has_more_to_come(tx: Tx, span: UndoSpan) -> bool:
+    """Whether a part of an application is at work, and so could not be undone yet."""
+    mine = (actions.c.application_id == span.application_id, actions.c.status == S.EXECUTING)
+    return (
+        span.application_id is not None and tx.execute(select(actions.c.id).where(*mine).limit(1)).first() is not None
+    )
 
 
 def _ask(
@@ -315,6 +401,7 @@ def _ask(
     found: list[tuple[tuple[datetime, str], bool]] = []
     for row in tx.execute(query).all():
         wanted = _read(row).progress in (Progress.OPEN, Progress.FAILED)
+        wanted = wanted and why_not_now(tx, lifecycle.get_action(tx, row.id)) is None
         if wanted:
             request_undo(tx, queue, row.id, who)
         found.append(((row.finished_at, row.id), wanted))
@@ -329,8 +416,7 @@ def _surveyed(span: UndoSpan) -> Select[*tuple[Any, ...]]:
     return (
         select(
             actions,
-            messages.c.subject.label("its_subject"),
-            messages.c.sender_identity.label("its_sender"),
+            *its_subject_and_sender(),
             _undos.c.status.label("undo_status"),
             _undos.c.error.label("undo_error"),
             _undos.c.undo_hint.label("undo_outcome"),
@@ -357,7 +443,7 @@ def _standing(row: Row[*tuple[Any, ...]], action: Action) -> tuple[Progress, str
         case S.COMPLETED:
             unchanged = (row.undo_outcome or {}).get("nothing_changed")
             return Progress.UNDONE, _CHANGED_SINCE if unchanged else None
-        case S.FAILED:
+        case S.FAILED | S.DISMISSED:
             return Progress.FAILED, row.undo_error or "it failed"
         case _:
             return Progress.UNDER_WAY, None
@@ -368,6 +454,7 @@ def _payload(context: JobContext) -> tuple[UndoSpan, Actor]:
     try:
         since, until = (datetime.fromisoformat(str(given[name])) for name in ("since", "until"))
         role, name = given["who"]
-        return UndoSpan(since, until, Origin(given["by"]), given.get("account_id")), Actor(str(role), str(name))
+        only = given.get("account_id"), given.get("application_id")
+        return UndoSpan(since, until, Origin(given["by"]), *only), Actor(str(role), str(name))
     except (KeyError, ValueError, TypeError, BadInput) as error:
-        raise Fatal(f"The job's payload cannot be used: {error!r}") from None
+        raise Fatal(f"The job's payload cannot be used: {describe(error)}") from None

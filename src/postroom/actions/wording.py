@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from postroom.actions.lifecycle import Action
 from postroom.domain.actions import (
@@ -10,6 +11,7 @@ from postroom.domain.actions import (
     ActionType,
     ForwardParameters,
     LabelParameters,
+    LetterParameters,
     Origin,
     Parameters,
     ReplyParameters,
@@ -40,7 +42,8 @@ def deed(action: Action) -> str:
 
 def wish(wanted: WantedAction) -> str:
     """The same for an action that is not ordered yet, such as a rule's."""
-    return _PLAIN.get(wanted.type) or _WITH_PARAMETERS[wanted.type](wanted.parameters)
+    place = _PLACES.get((wanted.type, _label(wanted.parameters).lower()))
+    return _PLAIN.get(wanted.type) or place or _WITH_PARAMETERS[wanted.type](wanted.parameters)
 
 
 def title(action: Action) -> str:
@@ -53,7 +56,7 @@ def standing(action: Action) -> str:
     match action.status:
         case ActionStatus.APPROVED_PENDING:
             return f"waits for approval: {'; '.join(action.reasons)}"
-        case ActionStatus.FAILED | ActionStatus.CANCELED:
+        case ActionStatus.FAILED | ActionStatus.CANCELED | ActionStatus.REFUSED | ActionStatus.DISMISSED:
             return f"{action.status}: {action.error}" if action.error else str(action.status)
         case ActionStatus.COMPLETED if (action.undo_hint or {}).get("nothing_changed"):
             return "completed; nothing had to be changed"
@@ -64,7 +67,11 @@ def standing(action: Action) -> str:
 def way_back(action: Action, obstacle: str | None) -> str:
     """How to take it back, or why that cannot be."""
     if action.status is ActionStatus.FAILED:
+        return f"It can be tried again with `postroom actions retry {action.id}`, or left with `actions dismiss`."
+    if action.status is ActionStatus.DISMISSED:
         return f"It can be tried again with `postroom actions retry {action.id}`."
+    if action.status is ActionStatus.REFUSED:
+        return "Nothing was sent, and nothing has to be done. To answer all the same, use `postroom actions do reply`."
     if action.status in (ActionStatus.QUEUED, ActionStatus.APPROVED_PENDING):
         return f"It can be called off with `postroom actions cancel {action.id}`."
     if obstacle is None:
@@ -72,19 +79,47 @@ def way_back(action: Action, obstacle: str | None) -> str:
     return f"It cannot be undone: {obstacle}."
 
 
-def outgoing_text(action: Action) -> str | None:
-    """The text that would be sent in the owner's name, if any."""
+@dataclass(frozen=True, slots=True)
+class LetterPreview:
+    """The mail that would be sent in the owner's name, as far as it is known before it is written."""
+
+    to: tuple[str, ...]
+    cc: tuple[str, ...]
+    subject: str
+    text: str | None
+    """What the owner says; a forward has the original below it."""
+    html: str | None
+    attachments: tuple[str, ...]
+    """Names, with sizes."""
+    carries_original: bool
+
+
+def letter_of(
+    action: Action, answers_go_to: Sequence[str], subject: str | None, its_files: Sequence[str] = ()
+) -> LetterPreview | None:
+    """What a reply or forward would be; None for other actions. `subject` and `its_files` are the original's."""
     try:
         parameters = action.wanted.parameters
     except BadInput:
         return None
-    match parameters:
-        case ReplyParameters():
-            return parameters.body
-        case ForwardParameters():
-            return parameters.note
-        case _:
-            return None
+    if not isinstance(parameters, LetterParameters):
+        return None
+    is_forward = isinstance(parameters, ForwardParameters)
+    mark = "Fwd:" if is_forward else "Re:"
+    own = tuple(f"{each.filename} ({_size(each.length)})" for each in parameters.attachments)
+    return LetterPreview(
+        to=tuple(parameters.to or answers_go_to),
+        cc=tuple(parameters.cc),
+        subject=parameters.subject or f"{mark} {subject or ''}".strip(),
+        text=parameters.text,
+        html=parameters.body_html,
+        attachments=(*its_files, *own) if is_forward else own,
+        carries_original=is_forward,
+    )
+
+
+def _size(size: int) -> str:
+    return f"{size / (1 << 20):.1f} MB" if size >= 1 << 20 else f"{max(size // 1024, 1)} KB"
 
 
 def _label(parameters: Parameters) -> str:
@@ -105,8 +140,19 @@ def _forward(parameters: Parameters) -> str:
 
 
 def _reply(parameters: Parameters) -> str:
-    length = len(parameters.body) if isinstance(parameters, ReplyParameters) else 0
-    return f"answer the sender with a text of {length} characters"
+    if not isinstance(parameters, ReplyParameters):
+        return "answer the sender"
+    whom = ", ".join(parameters.to) or "the sender"
+    return f"answer {whom} with a text of {len(parameters.text or parameters.body_html or '')} characters"
+
+
+_PLACES: Mapping[tuple[ActionType, str], str] = {
+    (ActionType.APPLY_LABEL, "inbox"): "move the message to the inbox",
+    (ActionType.REMOVE_LABEL, "inbox"): "take the message out of the inbox",
+    (ActionType.APPLY_LABEL, "spam"): "move the message to spam",
+    (ActionType.REMOVE_LABEL, "spam"): "take the message out of spam",
+}
+"""Labels of the mailbox that people know as places."""
 
 
 _WITH_PARAMETERS: Mapping[ActionType, Callable[[Parameters], str]] = {

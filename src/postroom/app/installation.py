@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from postroom.db import Database, Tx, connect
 from postroom.domain.backoff import Backoff, retry
@@ -19,18 +19,22 @@ from postroom.domain.errors import Retryable
 from postroom.domain.jobs import CATALOGUE
 from postroom.queue import JobQueue
 from postroom.reading.limited import shared_readers
-from postroom.settings import Settings
+from postroom.settings import OFF, Settings
 from postroom.telemetry import logs
 
 if TYPE_CHECKING:
     from postroom.accounts.access import GmailAccess
     from postroom.accounts.account import Account
+    from postroom.accounts.mailbox_state import MailboxObserver
+    from postroom.actions.mailbox_changes import LabelListing
     from postroom.archive.service import SharedArchive
     from postroom.audit import Actor
     from postroom.mailboxes.gmail.credentials import GrantStore, StoredGrant
     from postroom.mailboxes.gmail.quota import ProfileName
     from postroom.switchboard.backfill.operations import Backfill
+    from postroom.switchboard.category_book import CategoryBook
     from postroom.switchboard.estimate import Estimator
+    from postroom.switchboard.spending import ModelBudget
     from postroom.sync.service import ArchiverService, SyncService
     from postroom.vault import Vault
     from postroom.web.web_service import WebService
@@ -86,11 +90,18 @@ class App:
 
     @cached_property
     def sync(self) -> SyncService:
-        from postroom.actions.mailbox_changes import ActionsMailboxObserver
         from postroom.sync.service import SyncService
 
-        observer = ActionsMailboxObserver(self.queue)
-        return SyncService(self.database, self.gmail, self.archive, self.settings, self.clock, observer)
+        return SyncService(self.database, self.gmail, self.archive, self.settings, self.clock, self.watch)
+
+    @cached_property
+    def watch(self) -> MailboxObserver:
+        """Called with what changes in mailboxes."""
+        from postroom.accounts.mailbox_state import MailboxObservers
+        from postroom.actions.mailbox_changes import ActionsMailboxObserver
+        from postroom.triage.learning.owner_labels import MailboxTeacher
+
+        return MailboxObservers(ActionsMailboxObserver(self.queue), MailboxTeacher())
 
     @cached_property
     def archiver(self) -> ArchiverService:
@@ -100,10 +111,26 @@ class App:
 
     @cached_property
     def backfill(self) -> Backfill:
-        from postroom.mail.categories import shipped
         from postroom.switchboard.backfill.operations import Backfill
+        from postroom.triage.model import meter_for
 
-        return Backfill(self.database, self.settings.backfill, shipped().selectable, self.clock)
+        names = self.categories.defined.selectable
+        workers_poll = self.settings.recurring.backfill != OFF
+        return Backfill(self.budget, names, meter_for(self.settings.model), workers_poll)
+
+    @cached_property
+    def categories(self) -> CategoryBook:
+        """What is shipped, and the owner's definitions."""
+        from postroom.switchboard.category_book import CategoryBook
+
+        return CategoryBook.in_folder(self.settings.home)
+
+    @cached_property
+    def budget(self) -> ModelBudget:
+        """The money of all model calls."""
+        from postroom.switchboard.spending import ModelBudget
+
+        return ModelBudget(self.queue, self.settings.model, self.settings.backfill)
 
     @cached_property
     def web(self) -> WebService:
@@ -113,14 +140,26 @@ class App:
 
     def estimator(self) -> Estimator:
         """Estimates the messages, cost and duration of a backfill."""
-        from postroom.mail.categories import shipped
         from postroom.switchboard.estimate import AccountsToCount, Estimator
+        from postroom.switchboard.retention import RetentionRule
         from postroom.triage.model import meter_for
+        from postroom.triage.rules.trial import decided_by_rules
 
         mailboxes, meter = AccountsToCount(self.database, self.gmail), meter_for(self.settings.model)
-        return Estimator(
-            self.database, self.archive.backend, mailboxes, shipped(), meter, self.settings.backfill, self.clock
-        )
+        kept, known = RetentionRule.from_settings(self.settings.retention), self.categories.defined
+        return Estimator(self.budget, self.archive.backend, mailboxes, known, meter, kept, decided_by_rules)
+
+    async def sync_labels(self, account: Account) -> dict[str, Any]:
+        """List the mailbox's labels now, and let rules follow what was renamed or deleted; says what changed."""
+        from postroom.actions.mailbox_changes import plausible
+        from postroom.mailboxes.gmail.mailbox import GmailMailbox
+        from postroom.mailboxes.ports import PriorityLane
+
+        asked_at = self.clock.now()
+        async with self.gmail.client(account, PriorityLane.USER_ACTION) as client:
+            listed = plausible(await GmailMailbox(client).labels())
+        now, listing = self.clock.now(), label_listing()
+        return await self.database.write(lambda tx: listing.take(tx, account.id, listed, asked_at, now))
 
     async def declare_schedules(self) -> None:
         from postroom.app.schedules import schedules
@@ -145,6 +184,15 @@ class App:
 
         await self.database.write(begin)
         return account, oddities
+
+
+def label_listing() -> LabelListing:
+    """Labels, which actions keep, and rules, which triage does, do not know each other."""
+    from postroom.actions.mailbox_changes import LabelListing
+    from postroom.triage.guidance import model_rules_naming
+    from postroom.triage.rules.store import disable_rules_using, follow_renamed_labels
+
+    return LabelListing(disable_rules_using, follow_renamed_labels, model_rules_naming)
 
 
 def open_vault(settings: Settings) -> Vault:

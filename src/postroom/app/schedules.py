@@ -15,6 +15,8 @@ from postroom.domain.jobs import (
     HISTORY_SYNC,
     INGEST,
     LABELS_SYNC,
+    LEARNING_FIT,
+    LOGIN_NOTICES,
     SYNC,
     SYNC_BAD,
     Schedule,
@@ -24,9 +26,9 @@ from postroom.queue import NewJob
 from postroom.settings import OFF, Settings
 
 
-def gap_job(account: Account, since: str) -> NewJob:
-    """Fills what Gmail's history no longer reports. It is live work: the kill switch of backfills does not stop it."""
-    payload = {"account_id": account.id, "gap": since}
+def gap_job(account: Account) -> NewJob:
+    """Walks what Gmail's history no longer reports. It is live work: the kill switch of backfills does not stop it."""
+    payload = {"account_id": account.id, "gap": True}
     return NewJob(BACKFILL.name, payload, key=gap_key(account))
 
 
@@ -58,7 +60,9 @@ def schedules(settings: Settings) -> list[Schedule]:
         HISTORY_SYNC: recurring.live,
         BACKFILL: recurring.backfill if settings.backfill.enabled else OFF,
         LABELS_SYNC: recurring.labels,
+        LEARNING_FIT: recurring.learning if settings.learning.enabled else OFF,
     }
     of_accounts = [for_each_account(job_type, cadence) for job_type, cadence in cadences.items() if cadence != OFF]
     of_web = [] if recurring.sentinel == OFF else [sentinel_schedule(recurring.sentinel)]
-    return [*FIXED_SCHEDULES, *of_accounts, *of_web]
+    of_discord = [] if settings.discord.bot_token is None else [LOGIN_NOTICES]
+    return [*FIXED_SCHEDULES, *of_accounts, *of_web, *of_discord]

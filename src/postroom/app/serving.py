@@ -12,22 +12,25 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from postroom.actions.mailbox_changes import ActionsMailboxObserver
 from postroom.app.installation import App
 from postroom.app.owner_tools.action_tools import ActionTools
+from postroom.app.owner_tools.job_tools import JobTools
+from postroom.app.owner_tools.learning_tools import LearningTools
+from postroom.app.owner_tools.past_mail_tools import PastMailTools
+from postroom.app.owner_tools.review_tools import ReviewTools
 from postroom.app.owner_tools.rule_tools import RuleTools
+from postroom.archive.backend import ArchiveBackend
 from postroom.archive.search import Search
 from postroom.archive.service import ArchiveService
 from postroom.archive.status import SWITCHBOARD, OwnedElsewhere
 from postroom.domain.errors import Fatal
 from postroom.queue import JobQueue
-from postroom.settings import SafetySettings
+from postroom.settings import Settings
 from postroom.switchboard.assembly import Services, build_toolbox
 from postroom.switchboard.http import SwitchboardHttp, is_loopback, limits_of, listening, serving
 from postroom.switchboard.on_demand import OnDemandSearch
 from postroom.switchboard.toolbox import Tool, Toolbox
 from postroom.telemetry import logs
-from postroom.triage.model import meter_for
 
 if TYPE_CHECKING:
     from postroom.web.web_service import WebService
@@ -70,22 +73,31 @@ def toolbox_of(app: App, archive: ArchiveService, search: Search) -> Toolbox:
             archive,
             search,
             app.backfill,
-            meter_for(app.settings.model),
+            app.budget,
             estimator=app.estimator(),
             on_demand=OnDemandSearch(app.queue, search),
             enrol=app.take_in,
-            watch=ActionsMailboxObserver(app.queue),
+            sync_labels=app.sync_labels,
+            watch=app.watch,
+            book=app.categories,
         ),
-        owner_tools(app.queue, app.settings.safety, app.web),
+        owner_tools(app.queue, app.archive.backend, app.settings, app.web),
     )
 
 
-def owner_tools(queue: JobQueue, safety: SafetySettings, web: WebService) -> Iterator[Tool[Any, Any]]:
+def owner_tools(
+    queue: JobQueue, archive: ArchiveBackend, settings: Settings, web: WebService
+) -> Iterator[Tool[Any, Any]]:
     """The tools of rooms that do not know the Switchboard."""
     from postroom.app.owner_tools.web_tools import WebTools  # readers of pages are slow to load
 
-    yield from ActionTools(queue).tools()
-    yield from RuleTools(queue.database, queue.clock, safety).tools()
+    safety = settings.safety
+    yield from ActionTools(queue, archive, safety).tools()
+    yield from JobTools(queue).tools()
+    yield from ReviewTools(queue).tools()
+    yield from RuleTools(queue.database, queue.clock, safety, archive).tools()
+    yield from PastMailTools(queue, archive).tools()
+    yield from LearningTools(queue, settings.learning).tools()
     yield from WebTools(web).tools()
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from postroom.app.auditing import sealing
 from postroom.app.installation import App
+from postroom.app.series import recording
 from postroom.app.serving import Front, RunningSwitchboard, SharedServices, open_switchboard, running_address
 from postroom.app.worker import open_worker
 from postroom.domain.errors import Fatal
@@ -34,6 +35,7 @@ async def run_everything(
     with _alone(app.settings.home):
         async with (
             sealing(app),
+            recording(app),
             open_switchboard(app, front_of, command="postroom up") as running,
             open_worker(app, drain_s=_DRAIN_S) as worker,
         ):

@@ -14,6 +14,7 @@ from postroom.accounts.enrolment import Enrolment
 from postroom.accounts.troubled import count_troubled, show_troubled
 from postroom.actions import approvals
 from postroom.actions.discord.client import DiscordChannel, open_channel
+from postroom.actions.discord.login_notice import LoginNotifier
 from postroom.actions.discord.notify import ApprovalNotifier
 from postroom.actions.executor import ActionHandler, upkeep
 from postroom.actions.label_changes import LabelFinder
@@ -22,17 +23,19 @@ from postroom.actions.outbound.sending import MailSender, Originals
 from postroom.actions.scheduling import ActionIntake
 from postroom.actions.snoozes import SnoozeCheckHandler, UnsnoozeHandler
 from postroom.actions.undo import UndoHandler, undo_many
-from postroom.app.installation import App
-from postroom.app.schedules import gap_job, gap_key, ingest_job
+from postroom.app.archive_statistics import statistics_handler
+from postroom.app.installation import App, label_listing
+from postroom.app.schedules import gap_job, ingest_job
+from postroom.app.series import pruning_series, series_upkeep
 from postroom.app.transport import SwitchboardTransport
+from postroom.app.web_news import WebNotifier
 from postroom.archive.status import OwnedElsewhere
 from postroom.connectors.arrivals import DEFERRED_FILE, deferred_in
-from postroom.connectors.backfill import CategorySelector
-from postroom.connectors.passes import DRIVERS, GAP, ConnectorContext, GmailPasses
+from postroom.connectors.passes import DRIVERS, GAP, ConnectorContext, GmailPasses, JobResult
 from postroom.connectors.state_files import FolderInUse, folder_of, held
 from postroom.db import Tx
 from postroom.domain import jobs
-from postroom.domain.errors import PostroomError
+from postroom.domain.errors import Fatal, PostroomError
 from postroom.mailboxes.ports import PriorityLane
 from postroom.mailboxes.reader import OUTAGE
 from postroom.queue import Handler, JobContext, JobQueue, Postponed
@@ -41,23 +44,26 @@ from postroom.queue.retention import Retention, prune_handler
 from postroom.queue.worker import Worker
 from postroom.settings import OFF, WorkerSettings
 from postroom.switchboard import contacts, retention
-from postroom.switchboard.backfill.admission import JobSpending
+from postroom.switchboard.backfill.leases import has_open_jobs
 from postroom.switchboard.backfill.operations import upkeep_handler
+from postroom.switchboard.spending import forgetting_reservations
 from postroom.sync import service as sync_jobs
+from postroom.telemetry import logs
 from postroom.triage.classify import Classifier, ClassifierOptions
-from postroom.triage.guidance import model_rules_naming
+from postroom.triage.learning.owner_labels import take_verdicts
+from postroom.triage.learning.service import LearnedTriage, LearningKey, fit
 from postroom.triage.model import model_problem, open_model
 from postroom.triage.records import forgetting_prompts
+from postroom.triage.rules.applying import RuleApplier
 from postroom.triage.rules.engine import RuleBook
-from postroom.triage.rules.store import disable_rules_using
 from postroom.web import web_service as web
 from postroom.web.extraction.web_reader import WebReader
+
+log = logs.get(__name__)
 
 _UNTIL_RETRY = timedelta(minutes=1)
 _WITHOUT_FOLDER = (jobs.ON_DEMAND.name, jobs.INGEST.name)
 """These keep nothing in the connector's folder, and do not wait for a connector that holds it."""
-_DRAIN_S = 60.0
-"""How long a backfill job waits for its rate limit before it gives its slot back."""
 
 
 @asynccontextmanager
@@ -72,25 +78,32 @@ async def open_worker(app: App, *, until_idle: bool = False, drain_s: float | No
         transport = await stack.enter_async_context(SwitchboardTransport(app))
         passes = _Passes(app, transport, stack)
         settings = app.settings
-        spending = JobSpending(settings.backfill, app.clock)
         mailboxes = AccountMailboxes(app.gmail, PriorityLane.USER_ACTION, stack)
         handlers: dict[str, Handler] = {
-            jobs.QUEUE_PRUNE.name: prune_handler(Retention.from_settings(settings.queue)),
+            jobs.QUEUE_PRUNE.name: pruning_series(prune_handler(Retention.from_settings(settings.queue))),
+            jobs.SERIES_UPKEEP.name: series_upkeep,
+            jobs.ARCHIVE_STATISTICS.name: statistics_handler(app.archive.backend),
             jobs.RETENTION_PRUNE.name: retention.prune_handler(
                 retention.RetentionRule.from_settings(settings.retention),
                 retention.certified(app.archive.backend),
-                spending,
-                forgetting_prompts(app.database, timedelta(days=settings.model.keep_prompts_days)),
+                {
+                    "prompts": forgetting_prompts(app.database, timedelta(days=settings.model.keep_prompts_days)),
+                    "reservations": forgetting_reservations(app.database),
+                },
             ),
             jobs.BACKFILL_UPKEEP.name: _counting_troubled(upkeep_handler(app.backfill)),
             jobs.CONTACTS_EXPORT.name: contacts.export_handler(app.archive.backend),
             jobs.CLASSIFY.name: Classifier(
                 RuleBook(app.database, app.clock),
                 model,
-                spending,
+                app.budget,
                 ActionIntake(app.queue, settings.safety),
                 ClassifierOptions(settings.model, settings.safety, problem),
+                _learned_triage(app),
             ),
+            jobs.LEARNING_FIT.name: fit,
+            jobs.LEARNING_VERDICTS.name: take_verdicts,
+            jobs.RULES_APPLY.name: RuleApplier(app.archive.backend, ActionIntake(app.queue, settings.safety)),
             jobs.EACH_ACCOUNT.name: each_account([job_type.name for job_type in jobs.OF_ACCOUNTS]),
             **_speaking_handlers(app, mailboxes, await stack.enter_async_context(open_channel(settings.discord))),
             **_action_handlers(app, mailboxes),
@@ -103,6 +116,18 @@ async def open_worker(app: App, *, until_idle: bool = False, drain_s: float | No
         await app.declare_schedules()
         own = settings.worker if drain_s is None else _draining_within(settings.worker, drain_s)
         yield Worker(app.queue, handlers, own, settings.queue, until_idle=until_idle)
+
+
+def _learned_triage(app: App) -> LearnedTriage | None:
+    """None where the vault's key is not here, as in a restored home: what was learned cannot be used without it."""
+    settings = app.settings
+    try:
+        key = LearningKey.open(app.vault)
+    except Fatal as error:
+        log.warning("learning.not_used", problem=error.message)
+        return None
+    servers = settings.connector.believed_servers
+    return LearnedTriage(key, settings.learning, settings.model, settings.safety, servers)
 
 
 def _counting_troubled(handler: Handler) -> Handler:
@@ -127,17 +152,19 @@ def _action_handlers(app: App, mailboxes: AccountMailboxes) -> dict[str, Handler
         jobs.SNOOZE_CHECK.name: SnoozeCheckHandler(mailboxes),
         jobs.UNDO.name: UndoHandler(mailboxes),
         jobs.UNDO_MANY.name: undo_many,
-        jobs.LABELS_SYNC.name: LabelsSyncHandler(mailboxes, disable_rules_using, model_rules_naming),
+        jobs.LABELS_SYNC.name: LabelsSyncHandler(mailboxes, label_listing()),
         jobs.ACTIONS_UPKEEP.name: upkeep,
     }
 
 
 def _speaking_handlers(app: App, mailboxes: AccountMailboxes, channel: DiscordChannel | None) -> dict[str, Handler]:
-    """Handlers that send something out: mail in the owner's name, and questions to the owner."""
+    """Handlers that send something out: mail in the owner's name, questions to the owner, and news."""
     return {
         jobs.OUTBOUND_SEND.name: MailSender(mailboxes, Originals(app.archive.backend)),
         jobs.APPROVAL_NOTIFY.name: ApprovalNotifier(channel),
-        jobs.APPROVALS_EXPIRE.name: approvals.expire,
+        jobs.APPROVALS_EXPIRE.name: approvals.ApprovalUpkeep(has_channel=channel is not None),
+        jobs.LOGIN_NOTIFY.name: LoginNotifier(channel, app.settings.dashboard.url),
+        jobs.WEB_NOTIFY.name: WebNotifier(app.web, channel, mailboxes),
     }
 
 
@@ -162,6 +189,14 @@ class DeferredToJobs:
         return []
 
 
+async def _driven(context: JobContext, passes: GmailPasses) -> JobResult:
+    """One pass, as a step of its job; what it came to is kept with both."""
+    async with context.step("pass") as step:
+        result = await DRIVERS[context.job.type](passes, context.job.payload)
+        step.result = result
+    return result
+
+
 class _Passes:
     """The passes of each account, made when they are first needed: a backfill's lease stays with them."""
 
@@ -182,26 +217,31 @@ class _Passes:
                 await stack.enter_async_context(self._transport.held())
                 if job_type == jobs.HISTORY_SYNC.name:
                     return await self._look(context, account, passes)
-                return await DRIVERS[job_type](passes, context.job.payload)
+                if job_type == jobs.BACKFILL.name and GAP not in context.job.payload:
+                    return await self._backfill(context, account, passes)
+                return await _driven(context, passes)
             except (FolderInUse, OwnedElsewhere) as error:
                 if job_type == jobs.INGEST.name:  # no schedule would enqueue it again
                     raise Postponed(_UNTIL_RETRY, error.message) from error
                 return {"skipped": error.message}
 
+    async def _backfill(self, context: JobContext, account: Account, passes: GmailPasses) -> Json:
+        """Asks for work only while there is some, so that a job that is created after a while starts at once."""
+        if not await context.queue.database.read(lambda tx: has_open_jobs(tx, account.email)):
+            return {"skipped": "no backfill job of this mailbox is open"}
+        if wait := passes.backfill_starts_in:
+            raise Postponed(wait, "backfill work was asked for less than a minute ago")
+        return await _driven(context, passes)
+
     async def _look(self, context: JobContext, account: Account, passes: GmailPasses) -> Json:
-        """A live pass. A gap that it finds gets a job of its own in the transaction that ends this one; until that is
-        over no other reader may claim the cursor, which still points at the start of the gap: a claim would stop the
-        filling.
-        """
-        if await context.queue.is_under_way(gap_key(account)):
-            return {"skipped": "Gmail has forgotten a part of the history; it is being compared."}
+        """A live pass. While a gap is owed, a job of its own walks it in turns, beside the looks that follow."""
         await self._take_over(account)
-        result = await DRIVERS[jobs.HISTORY_SYNC.name](passes, context.job.payload)
-        if GAP not in result:
+        result = await _driven(context, passes)
+        if not result[GAP]:
             return result
 
         def hand_over(tx: Tx) -> Json:
-            context.queue.add(tx, gap_job(account, str(result[GAP])))
+            context.queue.add(tx, gap_job(account))
             return result
 
         await context.complete(hand_over)
@@ -228,11 +268,9 @@ class _Passes:
                     mailbox=mailbox,
                     folder=self._folder(account),
                     clock=self._app.clock,
-                    selector=CategorySelector(),
                     instance="worker",
                     config=self._app.settings.connector,
                     deferred=DeferredToJobs(self._app.queue, account.id),
-                    patience_s=_DRAIN_S,
                 )
             )
         return self._made[account.id]

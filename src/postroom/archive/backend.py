@@ -25,6 +25,7 @@ from postroom.archive.messages import (
 )
 from postroom.archive.preparing import PreparedMail
 from postroom.archive.search import Search
+from postroom.archive.statistics import ShardStatistics
 from postroom.archive.status import Progress, Repair, ShardInfo, SyncMark, VerifyReport
 from postroom.domain.clock import Clock
 from postroom.mail.headers import Headers
@@ -262,6 +263,9 @@ class ArchiveBackend(Protocol):
     def write_mark(self, email: str, mark: SyncMark) -> None:
         """The mark is on disk when this returns."""
 
+    def settle_lost(self, email: str) -> None:
+        """Everything that the source has is stored again: what was lost before is no longer reported."""
+
     def verify(self, email: str | None = None, progress: Progress = lambda done: None) -> VerifyReport:
         """Verify every byte; `progress` is called with the number of messages checked since its last call."""
 
@@ -270,6 +274,9 @@ class ArchiveBackend(Protocol):
 
     def shards(self, email: str) -> list[ShardInfo]:
         """The shards or partitions of an account, newest first, including missing ones."""
+
+    def statistics(self, known: Mapping[str, str]) -> Iterator[ShardStatistics]:
+        """What each shard or partition holds, by sender, month and so on; not counted where `known` has its stamp."""
 
     def free_bytes(self) -> int | None:
         """Free disk space; None if unknown on this host."""

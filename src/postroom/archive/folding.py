@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import TypeAlias
 
@@ -28,6 +28,8 @@ from postroom.mail.query.nodes import (
     Or,
     Received,
     Size,
+    Text,
+    TextField,
 )
 from postroom.mail.query.operands import CATEGORIES
 
@@ -84,6 +86,25 @@ _HIDDEN = ("SPAM", "TRASH")
 def without_spam_and_trash(node: Node) -> Node:
     """What the query means: spam and trash are left out unless it names them."""
     return node if opens_spam_and_trash(node) else And((node, *(Not(Labelled(label)) for label in _HIDDEN)))
+
+
+_ABOUT_PEOPLE = frozenset({TextField.FROM, TextField.TO, TextField.CC, TextField.BCC})
+
+
+def with_own_addresses(node: Node, addresses: Callable[[], Sequence[str]]) -> Node:
+    """`from:me` and `to:me` as the addresses of the mailboxes, which are asked for only if the query means them."""
+    match node:
+        case And(parts):
+            return And(tuple(with_own_addresses(part, addresses) for part in parts))
+        case Or(parts):
+            return Or(tuple(with_own_addresses(part, addresses) for part in parts))
+        case Not(part):
+            return Not(with_own_addresses(part, addresses))
+        case Text(field, words) if field in _ABOUT_PEOPLE and words.casefold() == "me":
+            mine = [Text(field, address) for address in addresses()]
+            return mine[0] if len(mine) == 1 else Or(tuple(mine))
+        case _:
+            return node
 
 
 def labels_in(node: Node, *, wanted: bool = True) -> Iterator[tuple[str, bool]]:

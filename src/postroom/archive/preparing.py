@@ -199,15 +199,20 @@ def _thread_of(parsed: ParsedMail, message_id: str) -> str:
     return "t" + hashlib.sha256(root.encode("utf-8", "replace")).hexdigest()[:15]
 
 
-def _texts(parsed: ParsedMail) -> Texts:
+def body_text(parsed: ParsedMail) -> str:
+    """The text of a message, as it is searched and as the model reads it."""
     calendars = [calendar.text for calendar in parsed.calendars]
+    return _clean("\n".join([parsed.best_text, *filter(None, [parsed.enclosed]), *calendars]))[:_LONGEST_BODY]
+
+
+def _texts(parsed: ParsedMail) -> Texts:
     return Texts(
         subject=_clean(parsed.subject)[:_LONGEST_FIELD],
         sender=_names(parsed.from_ + parsed.sender),
         recipients=_names(parsed.to),
         cc=_names(parsed.cc),
         bcc=_names(parsed.bcc),
-        body=_clean("\n".join([parsed.best_text, *filter(None, [parsed.enclosed]), *calendars]))[:_LONGEST_BODY],
+        body=body_text(parsed),
         filenames=_clean("\n".join(a.filename for a in parsed.attachments))[:_LONGEST_FIELD],
         list=_clean(parsed.list_id or "")[:_LONGEST_NAME],
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from postroom.archive.folding import without_spam_and_trash
+from postroom.archive.folding import with_own_addresses, without_spam_and_trash
 from postroom.archive.layout import LARGEST_ID, ShardName, parse_filename
 from postroom.archive.messages import ArchivedMessage
 from postroom.domain.clock import Clock, SystemClock
@@ -54,6 +54,8 @@ class SearchPage:
     hits: tuple[SearchHit, ...]
     next: str | None
     """The token of the next page; None on the last."""
+    previous: str | None = None
+    """As `before`, the token of the page before; None on the first, and where pages are ranked."""
     problems: tuple[ShardProblem, ...] = ()
 
 
@@ -87,12 +89,21 @@ class SearchQuestion(Protocol):
     def newest(self, limit: int, token: str | None) -> tuple[tuple[SearchHit, ...], str | None]:
         """The newest after the token, and the token of the next page."""
 
+    def newer(self, limit: int, token: str) -> tuple[SearchHit, ...]:
+        """The oldest of those that stand before the token, newest first."""
+
+    def token_at(self, message: ArchivedMessage) -> str:
+        """The token of what stands after this message, or before it."""
+
     def best(self, limit: int, token: str | None) -> tuple[tuple[SearchHit, ...], str | None]: ...
 
     def count(self, limit: int | None) -> tuple[int, bool]:
         """The number of matches, counted up to the limit, and whether that is all."""
 
     def message(self, key: str) -> ArchivedMessage | None: ...
+
+    def labels(self) -> list[str]:
+        """The owner's labels, by name."""
 
     def thread(self, thread_id: str, newest: int | None, before: int | None) -> tuple[ArchivedMessage, ...]: ...
 
@@ -119,6 +130,10 @@ class AfterMessage:
 
     def encoded(self) -> str:
         return encode_page_token([Sort.DATE, str(self.shard), self.row_id])
+
+    def above(self, name: ShardName) -> int:
+        """Ids in this shard of the same year that came before are at least this one."""
+        return self.row_id if name < self.shard else self.row_id + 1
 
     def below(self, name: ShardName) -> int:
         """Ids in this shard of the same year that are still to come are below this one."""
@@ -190,19 +205,55 @@ class Search:
         limit: int = 20,
         sort: Sort | str = Sort.DATE,
         after: str | None = None,
+        before: str | None = None,
     ) -> SearchPage:
-        """A page of what matches. `after` is the `next` of the page before."""
+        """A page of what matches. `after` is the `next` of the page before, `before` the `previous` of the one after;
+        where less than a page is newer, that is the first page."""
         if not 1 <= limit <= MOST_HITS:
             raise BadInput("limit", f"{limit} is not between 1 and {MOST_HITS}")
         ask = self._ask(query, accounts)
-        hits, following = ask.best(limit, after) if _sort(sort) is Sort.RANK else ask.newest(limit, after)
-        return SearchPage(hits, following, ask.problems)
+        if _sort(sort) is Sort.RANK:
+            hits, following = ask.best(limit, after)
+            return SearchPage(hits, following, problems=ask.problems)
+        if before is not None and len(newer := ask.newer(limit + 1, before)) > limit:
+            shown = newer[1:]
+            here = [ask.token_at(hit.message) for hit in (shown[0], shown[-1])]
+            return SearchPage(shown, here[1], here[0], ask.problems)
+        after = None if before is not None else after
+        hits, following = ask.newest(limit, after)
+        previous = ask.token_at(hits[0].message) if after is not None and hits else None
+        return SearchPage(hits, following, previous, ask.problems)
 
-    def count(self, query: str, *, accounts: Sequence[str] | None = None, limit: int | None = None) -> SearchCount:
-        """How many messages match; with a limit, counting stops there."""
+    def around(
+        self,
+        query: str,
+        message: ArchivedMessage,
+        *,
+        accounts: Sequence[str] | None = None,
+        patience_s: float | None = None,
+    ) -> tuple[ArchivedMessage | None, ArchivedMessage | None]:
+        """What stands right before and right after this message in a search: the next newer one, the next older."""
+        ask = self._ask(query, accounts, patience_s)
+        token = ask.token_at(message)
+        newer, (older, _) = ask.newer(1, token), ask.newest(1, token)
+        return (newer[0].message if newer else None), (older[0].message if older else None)
+
+    def labels(self, accounts: Sequence[str] | None = None) -> list[str]:
+        """Labels of the owner that some archived mail has or had, by name."""
+        return self._question(EVERYTHING, accounts).labels()
+
+    def count(
+        self,
+        query: str,
+        *,
+        accounts: Sequence[str] | None = None,
+        limit: int | None = None,
+        patience_s: float | None = None,
+    ) -> SearchCount:
+        """How many messages match; with a limit, counting stops there. `patience_s` is for a count that may fail."""
         if limit is not None and limit < 1:
             raise BadInput("limit", f"{limit} is less than 1")
-        ask = self._ask(query, accounts)
+        ask = self._ask(query, accounts, patience_s)
         messages, is_exact = ask.count(limit)
         return SearchCount(messages, is_exact, ask.problems)
 
@@ -239,13 +290,14 @@ class Search:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _ask(self, query: str, accounts: Sequence[str] | None) -> SearchQuestion:
+    def _ask(self, query: str, accounts: Sequence[str] | None, patience_s: float | None = None) -> SearchQuestion:
         readable = query.encode("utf-8", "replace").decode()  # half a character can be in no mail, nor in a database
         node = parse(readable, int(self._clock.now().timestamp() * 1_000), strict=True)
-        return self._question(without_spam_and_trash(node), accounts)
+        mine = with_own_addresses(node, lambda: self.accounts() if accounts is None else accounts)
+        return self._question(without_spam_and_trash(mine), accounts, patience_s)
 
-    def _question(self, node: Node, accounts: Sequence[str] | None) -> SearchQuestion:
-        deadline = self._clock.monotonic() + self._patience_s
+    def _question(self, node: Node, accounts: Sequence[str] | None, patience_s: float | None = None) -> SearchQuestion:
+        deadline = self._clock.monotonic() + (self._patience_s if patience_s is None else patience_s)
         return self._archive.ask(node, accounts, lambda: deadline - self._clock.monotonic())
 
 

@@ -86,6 +86,10 @@ class AccountStore:
         """Record that the account's sync fills this archive, from this walk on."""
         await self.run(lambda archive: self.backend.write_mark(self.email, SyncMark(account_id, walk)))
 
+    async def settle_lost(self) -> None:
+        """A walk has brought everything that the source has: what was lost before is no longer reported."""
+        await self.run(lambda archive: self.backend.settle_lost(self.email))
+
     async def some_ids(self, count: int) -> list[str]:
         """A few Gmail ids of messages that are in the archive and not known to be deleted at the source."""
         return await self.run(lambda archive: archive.some_gmail_ids(self.email, count))

@@ -43,16 +43,16 @@ def snippet(body: str, phrases: re.Pattern[str] | None) -> Snippet:
     )
 
 
-def _pattern(phrases: Sequence[str]) -> re.Pattern[str] | None:
+def _pattern(phrases: Sequence[Text]) -> re.Pattern[str] | None:
     """Matches any of the phrases in folded text; its group says which one."""
-    words = [_WORD.findall(_folded(phrase))[:_MOST_WORDS] for phrase in phrases]
-    spelled = [_spelled(*map(re.escape, some)) for some in words if some]
+    words = [(_WORD.findall(_folded(phrase.words))[:_MOST_WORDS], phrase.is_prefix) for phrase in phrases]
+    spelled = [_spelled(*map(re.escape, some), is_prefix=is_prefix) for some, is_prefix in words if some]
     return re.compile("|".join(spelled)) if spelled else None
 
 
-def _spelled(first: str, *others: str) -> str:
+def _spelled(first: str, *others: str, is_prefix: bool = False) -> str:
     """Begins with letters, which are found faster than word boundaries; those are checked afterwards."""
-    rest = "".join(rf"[\W_]+{word}" for word in others)
+    rest = "".join(rf"[\W_]+{word}" for word in others) + (r"[^\W_]*+" if is_prefix else "")
     return rf"({first}(?<![^\W_]{first}){rest})(?![^\W_])"
 
 
@@ -108,13 +108,13 @@ def _folded(text: str) -> str:
     return text.lower() if text.isascii() else text.translate(_FOLD)
 
 
-def wanted_in_body(node: Node) -> Iterator[str]:
+def wanted_in_body(node: Node) -> Iterator[Text]:
     """The words that a snippet of the body should show."""
     match node:
         case And(parts) | Or(parts):
             for part in parts:
                 yield from wanted_in_body(part)
-        case Text(TextField.ANY, words):
-            yield words
+        case Text(TextField.ANY):
+            yield node
         case _:
             return

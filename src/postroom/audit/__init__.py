@@ -17,8 +17,8 @@ from postroom.db import Tx
 from postroom.db.tables.access import audit_log, audit_pending
 from postroom.domain.errors import BadInput
 from postroom.domain.ids import new_id, parse_id
-from postroom.domain.limits import MOST_AUDIT_ENTRIES
 from postroom.domain.roles import Caller
+from postroom.domain.validation import MOST_AUDIT_ENTRIES
 
 State = Mapping[str, Any]
 

@@ -21,7 +21,7 @@ from postroom.audit import Actor
 from postroom.db import Dialect, Tx
 from postroom.db.database import driver_sql
 from postroom.db.tables.access import audit_chain, audit_log, audit_pending
-from postroom.db.types import utc_text
+from postroom.domain.clock import utc_text
 from postroom.domain.errors import Fatal
 from postroom.vault import Vault
 

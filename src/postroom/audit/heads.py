@@ -18,7 +18,7 @@ from pathlib import Path
 from sqlalchemy.engine import URL
 
 from postroom.audit.chain import Head
-from postroom.db.types import utc_text
+from postroom.domain.clock import utc_text
 from postroom.domain.errors import BadInput, Fatal, Retryable
 
 FILE_NAME = "audit-heads.jsonl"

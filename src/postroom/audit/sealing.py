@@ -39,8 +39,7 @@ from postroom.audit.chain import (
 from postroom.audit.heads import HeadsFile, RecordedHead
 from postroom.db import Database, Dialect, Tx
 from postroom.db.tables.access import audit_pending, audit_seals
-from postroom.db.types import utc_text
-from postroom.domain.clock import Clock
+from postroom.domain.clock import Clock, utc_text
 from postroom.domain.errors import PostroomError
 from postroom.domain.ids import new_id
 from postroom.telemetry import logs

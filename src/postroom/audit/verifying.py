@@ -29,7 +29,7 @@ from postroom.audit.chain import (
 )
 from postroom.audit.heads import RecordedHead
 from postroom.db import Database, Tx
-from postroom.db.types import utc_text
+from postroom.domain.clock import utc_text
 
 BATCH = 1_000
 MOST_PROBLEMS = 1_000

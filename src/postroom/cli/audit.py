@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress
+from rich.text import Text
 
 from postroom.app import App
 from postroom.audit import Actor, AuditEntry, AuditFilter, list_entries
 from postroom.cli.session import me, with_app
-from postroom.cli.terminal import JsonOption, age, console, errors, print_json, print_table
+from postroom.cli.terminal import JsonOption, age, console, errors, print_json, printable, shown
 
 if TYPE_CHECKING:
     from postroom.audit.heads import RecordedHead
@@ -43,11 +44,7 @@ def audit(
         if json:
             print_json({"entries": page.entries, "next": page.next_before_id})
             return
-        print_table(
-            ["id", "when", "who", "action", "about", "change"],
-            (_row(entry) for entry in page.entries),
-            empty="The audit log is empty.",
-        )
+        _print_entries(page.entries)
         if page.next_before_id is not None:
             console.print(f"There is more: --before {page.next_before_id}", markup=False, soft_wrap=True)
 
@@ -154,9 +151,20 @@ def _verdict(found: AuditVerification, now: datetime) -> Iterator[str]:
         yield "Every sealed entry is as it was when it was sealed."
 
 
-def _row(entry: AuditEntry) -> list[object]:
-    who = f"{entry.actor.role} {entry.actor.name}"
-    return [entry.id, entry.at, who, entry.action, f"{entry.subject_type} {entry.subject_id}", _change(entry)]
+def _print_entries(entries: Sequence[AuditEntry]) -> None:
+    """Two lines each, so that both ids stand whole in a terminal of 100 columns; what is too long is cut at its end."""
+    if not entries:
+        console.print("No entries.")
+    widest = max((len(entry.action) for entry in entries), default=0)
+    for entry in entries:
+        who = f"{entry.actor.role} {entry.actor.name}"
+        about = f"{entry.subject_type} {entry.subject_id}"
+        change = _change(entry)
+        for line in (
+            f"{entry.id}  {shown(entry.at)}  {entry.action:<{widest}}  {who}",
+            f"    {about}: {change}" if change else f"    {about}",
+        ):
+            console.print(Text(printable(line)), no_wrap=True, overflow="ellipsis")
 
 
 def _change(entry: AuditEntry) -> str:

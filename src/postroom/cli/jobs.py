@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from postroom.app import App
-from postroom.cli.session import read, with_app
+from postroom.cli.session import change_queue, look, with_app
 from postroom.cli.terminal import DryRunOption, JsonOption, age, console, parse_instant, print_json, print_table, shown
 from postroom.domain.clock import SystemClock
 from postroom.domain.errors import BadInput, Fatal
-from postroom.queue import CancelOutcome, FailedJobs
 from postroom.queue.inspection import JobFilter, JobRecord, StepRecord, list_jobs, show_job, stats
+
+if TYPE_CHECKING:
+    from postroom.app import App
+    from postroom.audit import Actor
+    from postroom.db import Tx
+    from postroom.queue import JobQueue
 
 app = typer.Typer(no_args_is_help=True, help="The job queue: list, show, retry, cancel, stats.")
 
@@ -33,7 +37,7 @@ def list_(
 ) -> None:
     """List jobs, newest first."""
     which = JobFilter(state, type, queue, limit)
-    jobs = read(lambda tx: list_jobs(tx, which))
+    jobs = look(lambda reader: list_jobs(reader, which))
     if json:
         print_json(jobs)
         return
@@ -48,7 +52,7 @@ def list_(
 @app.command()
 def show(job_id: JobId, json: JsonOption = False) -> None:
     """Show one job with its payload, result, errors and steps."""
-    job, steps = read(lambda tx: show_job(tx, job_id))
+    job, steps = look(lambda reader: show_job(reader, job_id))
     if json:
         print_json({"job": job, "steps": steps})
     else:
@@ -66,31 +70,41 @@ def retry(
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Queue failed jobs again: one by its id, or all of a type, of a time window, or of both."""
+    """Queue failed jobs again: one by its id, or all of a type, of a time window, or of both.
+
+    A job that stands for an action takes the action with it, so that the work is really done again.
+    """
+    from postroom.actions.requests import JobsRetried, retry_failed_jobs, retry_job
+    from postroom.queue import FailedJobs
+
     many = type is not None or since is not None or until is not None
     if job_id is not None and many:
         raise BadInput("job", "name either one job, or a type or time window, not both")
     which = None if job_id else FailedJobs(type, parse_instant("since", since), parse_instant("until", until))
 
-    async def run(app: App) -> None:
+    def transaction(tx: Tx, queue: JobQueue, who: Actor) -> JobsRetried:
         if which is not None:
-            ids = list(await app.queue.retry_failed(which, dry_run=dry_run))
-        else:
-            ids = [str(job_id)]
-            await app.queue.retry(str(job_id), dry_run=dry_run)
-        if json:
-            print_json({"retried": ids, "dry_run": dry_run})
-        else:
-            console.print(
-                f"{'Would queue' if dry_run else 'Queued'} {len(ids)} job{'' if len(ids) == 1 else 's'} again."
-            )
+            return retry_failed_jobs(tx, queue, which, who)
+        retry_job(tx, queue, str(job_id), who)
+        return JobsRetried([str(job_id)], {})
 
-    with_app(run)
+    retried = change_queue(transaction, dry_run=dry_run)
+    if json:
+        print_json({"retried": retried.queued, "left": retried.left, "dry_run": dry_run})
+        return
+    console.print(f"{'Would queue' if dry_run else 'Queued'} {_jobs(len(retried.queued))} again.")
+    for reason in retried.left.values():
+        console.print(f"Left as it is: {reason}.", markup=False, soft_wrap=True)
+
+
+def _jobs(count: int) -> str:
+    return f"{count} job{'' if count == 1 else 's'}"
 
 
 @app.command()
 def cancel(job_id: JobId, dry_run: DryRunOption = False, json: JsonOption = False) -> None:
     """Cancel a job that is waiting or running. A finished job stays as it is."""
+    from postroom.queue import CancelOutcome
 
     async def run(app: App) -> CancelOutcome:
         return await app.queue.cancel(job_id, dry_run=dry_run)
@@ -110,7 +124,7 @@ def cancel(job_id: JobId, dry_run: DryRunOption = False, json: JsonOption = Fals
 @app.command("stats")
 def stats_(json: JsonOption = False) -> None:
     """Count jobs by queue, tier and state, in the order in which they are served."""
-    lines = read(stats)
+    lines = look(stats)
     if json:
         print_json(lines)
         return

@@ -9,7 +9,9 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import time
 from collections.abc import Iterator
+from functools import wraps
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple
 
@@ -21,6 +23,9 @@ from postroom.domain.errors import BadInput, PostroomError
 from postroom.telemetry import logs
 
 FAILED, BAD_USAGE = 1, 2
+PROGRAM = "postroom"
+COMPLETION_VARIABLE = "_POSTROOM_COMPLETE"
+"""Set by the scripts of `postroom completion`: the process then prints what could come next, and ends."""
 
 
 class _Entry(NamedTuple):
@@ -40,7 +45,9 @@ COMMANDS = {
     "worker": _Entry(
         "services", "worker", "Run jobs. SIGTERM or Ctrl-C lets running jobs finish and releases the others."
     ),
-    "mcp": _Entry("services", "mcp", "Serve MCP on standard input and output, for an assistant on this computer."),
+    "mcp": _Entry(
+        "services", "assistants", "Serve MCP on standard input and output, for an assistant on this computer."
+    ),
     "account": _Entry("mail.account", "app", "Mail accounts: add, list, check and remove them; list their labels."),
     "import": _Entry("mail.files", "imports", "Import mail from files into the archive: mbox, Maildir, .eml, Takeout."),
     "export": _Entry("mail.files", "exports", "Export archived mail to files, byte for byte: mbox or .eml."),
@@ -48,6 +55,11 @@ COMMANDS = {
         "mail.search", "search", "Search the archive.", {"ignore_unknown_options": True}
     ),  # so that `-invoice` is a query, not an option
     "show": _Entry("mail.search", "show", "Show one archived message."),
+    "stats": _Entry(
+        "mail.stats",
+        "stats",
+        "Show what is in the archive: messages, bytes and attachments, and the search that finds them.",
+    ),
     "verify": _Entry(
         "mail.verify",
         "verify",
@@ -60,14 +72,21 @@ COMMANDS = {
         "mail.backfill", "app", "Recover old mail within a budget: estimate, create, watch and control."
     ),
     "web": _Entry("web", "app", "Web sources: follow them, recover what they had before, read the evidence."),
+    "categories": _Entry("mail.categories", "app", "Categories of mail: what belongs where, and why."),
     "contacts": _Entry("mail.contacts", "app", "The people you know; their mail is served first."),
     "policy": _Entry(
         "mail.policy", "app", "The tier policy: which mail is taken in whole, by its headers only, or not at all."
     ),
     "rules": _Entry("decisions.rules", "app", "Rules that act on mail without a model; the first match decides."),
-    "model": _Entry("decisions.model", "app", "The language model: check it, switch it off and on, show its state."),
+    "model": _Entry("decisions.model", "app", "The language model: check it, switch it off and on, bound its cost."),
     "actions": _Entry("decisions.actions", "app", "Actions on mail: list, show, undo, or act yourself."),
     "approvals": _Entry("decisions.approvals", "app", "Actions that need your approval."),
+    "learning": _Entry(
+        "decisions.learning", "app", "Local triage that learns: see its figures, switch it, correct a decision."
+    ),
+    "review": _Entry(
+        "decisions.review", "app", "Mail that you have to look at: list it, mark it as done, judge it again."
+    ),
     "jobs": _Entry("jobs", "app", "The job queue: list, show, retry, cancel, stats."),
     "token": _Entry("token", "app", "Access tokens for dashboards, connectors and agents; a login link for a person."),
     "audit": _Entry("audit", "app", "The audit log, newest first; `verify` checks it for tampering."),
@@ -76,6 +95,7 @@ COMMANDS = {
         "doctor",
         "Check home folder, disk, database, archive, vault, extras, model, audit log and every account.",
     ),
+    "completion": _Entry("completion", "completion", "Print the script that completes commands in your shell."),
     "sim": _Entry("sim", "app", "Simulators of outside services, for this machine only."),
 }
 
@@ -94,7 +114,35 @@ def command(name: str) -> TyperCommand | TyperGroup:
     assert isinstance(group, TyperGroup)  # noqa: S101 - it has a callback
     loaded = group.commands[name]
     assert isinstance(loaded, TyperCommand | TyperGroup)  # noqa: S101 - what typer makes
+    _naming_options(loaded)
     return loaded
+
+
+def _naming_options(command: Any) -> None:
+    """Let a refusal of a value name the option that gave it, as it was typed: `--for` instead of `for`. No command gets
+    bytes that are no text."""
+    for inner in getattr(command, "commands", {}).values():
+        _naming_options(inner)
+    flags = {flag.removeprefix("--"): flag for each in command.params for flag in each.opts if flag.startswith("--")}
+    run = command.callback
+    if run is None:
+        return
+
+    @wraps(run)
+    def named(**values: Any) -> Any:
+        from postroom.domain.validation import unstorable_place  # the list of commands needs no pydantic
+
+        try:
+            for name, value in values.items():
+                if unstorable_place(value) is not None:
+                    raise BadInput(name.strip("_"), "is not text in UTF-8")
+            return run(**values)
+        except BadInput as error:
+            if flag := flags.get(error.field.replace("_", "-")):
+                error.rename(flag)
+            raise
+
+    command.callback = named
 
 
 class _LazyGroup(TyperGroup):
@@ -103,6 +151,19 @@ class _LazyGroup(TyperGroup):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.commands = {name: TyperCommand(name, help=entry.help) for name, entry in COMMANDS.items()}
+
+    def invoke(self, ctx: Any) -> Any:
+        """What is wrong with an option in our words: typer shows the sentences of pydantic."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            from pydantic import ValidationError
+
+            from postroom.domain.validation import problem_text
+
+            if isinstance(error.__cause__, ValidationError):
+                error.message = problem_text(error.__cause__.errors(include_url=False)[0])
+            raise
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] in COMMANDS:
@@ -116,6 +177,7 @@ def tree() -> typer.Typer:
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["--help", "-h"]},  # of every command below it too
         help="A self-hosted post room: all your mail kept, urgent mail first, nothing lost, nothing done twice.",
     )
     app.callback()(main)
@@ -128,9 +190,18 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _show_utc(wanted: bool) -> None:
+    if wanted:
+        os.environ["TZ"] = "UTC"
+        time.tzset()
+
+
 def main(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+    utc: Annotated[
+        bool, typer.Option("--utc", help="Show times in UTC, not in the local zone.", callback=_show_utc)
     ] = False,
 ) -> None:
     """Every command honours POSTROOM_HOME; `docs/settings.md` lists all settings."""
@@ -141,8 +212,12 @@ def run() -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # else it searches every installed package for them
     gc.set_threshold(50_000, 10, 10)  # imports make many objects, and no garbage
     logs.configure(level="warning", format="console")
+    if COMPLETION_VARIABLE in os.environ:
+        from typer._completion_classes import completion_init
+
+        completion_init()  # typer does so only where it adds its own options for it
     try:
-        tree()()
+        tree()(prog_name=PROGRAM)
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:

@@ -7,20 +7,24 @@ import json
 import json as json_format
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from ipaddress import ip_address
 from typing import Annotated
 
 import typer
 
 from postroom.accounts.account import list_accounts
 from postroom.app import App
+from postroom.app.assistants import AssistantClient, client_config
 from postroom.audit import Actor
 from postroom.cli.session import log_model_problem, me, stopped_by_signals, with_app
 from postroom.cli.terminal import console, errors
 from postroom.db import Tx
 from postroom.domain.errors import BadInput
-from postroom.settings import TelemetrySettings
+from postroom.settings import Settings, TelemetrySettings
+from postroom.settings import load as load_settings
 from postroom.telemetry import endpoint, logs, metrics
 
 log = logs.get(__name__)
@@ -28,7 +32,54 @@ log = logs.get(__name__)
 _STOPPING = "Stopping. Running jobs finish now or resume at the next start."
 
 
+HostOption = Annotated[
+    str | None,
+    typer.Option(
+        "--host", help="The address to listen on, instead of switchboard.host (127.0.0.1).", show_default=False
+    ),
+]
+PortOption = Annotated[
+    int | None,
+    typer.Option(
+        "--port",
+        min=0,
+        max=65_535,
+        help="The port to listen on, instead of switchboard.port (8470); 0 picks a free one.",
+        show_default=False,
+    ),
+]
+BehindProxyOption = Annotated[
+    bool, typer.Option("--behind-proxy", help="A reverse proxy with TLS is in front, so other machines may reach it.")
+]
+
+
+def _listening_at(host: str | None, port: int | None, *, behind_proxy: bool) -> Callable[[Settings], Settings]:
+    """The settings with the address that a command was given. One that other machines reach needs TLS in front of it:
+    passphrases, tokens and mail would cross the network in the clear."""
+    try:
+        address = None if host is None else ip_address("127.0.0.1" if host == "localhost" else host)
+    except ValueError:
+        raise BadInput("host", f"{host!r} is not an address; write for example 127.0.0.1") from None
+
+    def adjusted(loaded: Settings) -> Settings:
+        has_tls = (loaded.dashboard.url or "").startswith("https:")
+        if address is not None and not (address.is_loopback or has_tls or behind_proxy):
+            raise BadInput(
+                "host",
+                f"other machines can reach {address}, and Postroom has no TLS of its own. Put a reverse proxy with TLS "
+                "in front of it (docs/deploy.md), and set dashboard.url to its https address or add --behind-proxy",
+            )
+        given = {"host": None if address is None else str(address), "port": port}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        return loaded.model_copy(update={"switchboard": loaded.switchboard.model_copy(update=chosen)})
+
+    return adjusted
+
+
 def up(
+    host: HostOption = None,
+    port: PortOption = None,
+    behind_proxy: BehindProxyOption = False,
     json: Annotated[
         bool, typer.Option("--json", help="Print one line of JSON when ready, and log as a service does.")
     ] = False,
@@ -39,7 +90,11 @@ def up(
     Mailboxes are added while it runs: in the dashboard, under Settings, or with
     `postroom account add`. Where it listens: `switchboard` in docs/settings.md.
     """
-    with_app(lambda app: _run(app, for_programs=json), is_service=json or not sys.stderr.isatty())
+    with_app(
+        lambda app: _run(app, for_programs=json),
+        is_service=json or not sys.stderr.isatty(),
+        adjusted=_listening_at(host, port, behind_proxy=behind_proxy),
+    )
 
 
 async def _run(app: App, *, for_programs: bool) -> None:
@@ -91,7 +146,7 @@ async def _greet(app: App, url: str, link: str | None) -> None:
     sys.stdout.flush()
 
 
-def switchboard() -> None:
+def switchboard(host: HostOption = None, port: PortOption = None, behind_proxy: BehindProxyOption = False) -> None:
     """Serve the dashboard, and MCP at /mcp. Prints one line of JSON when ready.
 
     The first start prints a link for setting a passphrase. Programs need a token: `postroom token create`.
@@ -123,7 +178,7 @@ def switchboard() -> None:
             await stopped.wait()
             log.info("switchboard.stopping")
 
-    with_app(run, is_service=True)
+    with_app(run, is_service=True, adjusted=_listening_at(host, port, behind_proxy=behind_proxy))
 
 
 def worker(
@@ -133,13 +188,14 @@ def worker(
 
     async def run(app: App) -> None:
         from postroom.app.auditing import sealing
+        from postroom.app.series import recording
         from postroom.app.worker import open_worker  # models take a second to import
 
         metrics.configure()
         with ExitStack() as stack:
             _serve_metrics(stack, app.settings.telemetry)
             log_model_problem(app)
-            async with sealing(app), open_worker(app, until_idle=once) as worker:
+            async with sealing(app), recording(app), open_worker(app, until_idle=once) as worker:
                 loop = asyncio.get_running_loop()
                 for number in (signal.SIGTERM, signal.SIGINT):
                     loop.add_signal_handler(number, worker.stop)
@@ -148,24 +204,34 @@ def worker(
     with_app(run, is_service=True)
 
 
+assistants = typer.Typer()
+
+
+@assistants.callback(invoke_without_command=True)
 def mcp(
+    context: typer.Context,
     new_token: Annotated[
         bool, typer.Option("--new-token", help="Make a new token; the one before is revoked.")
     ] = False,
 ) -> None:
     """Serve MCP on standard input and output, for an assistant on this computer.
 
-    Assistants such as Claude Desktop start this command themselves: give
-    them `postroom` with the argument `mcp`. They may search and read mail,
-    look at jobs, and ask for old mail to be taken in; they can change no
-    mailbox, rule or setting. The first start makes a token for them, which
-    `postroom token list` shows and `postroom token revoke` revokes.
+    Assistants such as Claude Desktop start this command themselves;
+    `postroom mcp config` prints what to put into their configuration. They
+    may search and read mail, look at jobs, ask for old mail to be taken in,
+    and propose actions and rules, which you approve or reject. The first
+    start makes a token for them, which `postroom token list` shows and
+    `postroom token revoke` revokes.
     """
+    if context.invoked_subcommand is not None:
+        return
 
     # The thread that waits for input cannot be interrupted, and nothing has to be finished.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     async def run(app: App) -> None:
+        from postroom.app.serving import owner_tools
+        from postroom.domain.roles import Role
         from postroom.switchboard.assembly import agent_tools
         from postroom.switchboard.mcp_server import serve_stdio
         from postroom.switchboard.on_demand import OnDemandSearch
@@ -175,9 +241,26 @@ def mcp(
         text = await _assistant_token(app, renew=new_token)
         with app.archive.backend.search(app.clock) as search:
             tools = agent_tools(app.database, app.archive.backend, search, OnDemandSearch(app.queue, search))
-            await serve_stdio(Toolbox(tools), TokenVerifier(app.database, app.clock), text)
+            others = owner_tools(app.queue, app.archive.backend, app.settings, app.web)
+            toolbox = Toolbox([*tools, *(tool for tool in others if tool.role is Role.AGENT)])
+            await serve_stdio(toolbox, TokenVerifier(app.database, app.clock), text)
 
     with_app(run)
+
+
+@assistants.command("config")
+def config_command(
+    client: Annotated[AssistantClient, typer.Argument(help="The assistant that you use.", show_default=False)],
+) -> None:
+    """Print the configuration by which an assistant starts `postroom mcp`, ready to paste."""
+    found = client_config(client, load_settings().home)
+    errors.print(
+        f"For {found.name}, in {found.file}.\n"
+        f"If the file has “{found.key}” already, add “postroom” to it. Then restart {found.name}.",
+        markup=False,
+        soft_wrap=True,
+    )
+    typer.echo(found.text)
 
 
 _ASSISTANT_TOKEN = "mcp.token"  # noqa: S105 - the name of its entry in the vault

@@ -1,7 +1,8 @@
 """From a command to an open installation and back: settings, app, one coroutine, and signals that end it cleanly.
 
-`change` makes one change in one transaction in the name of the person at the terminal; with `--dry-run` it is
-rolled back at its end, so that what would be refused is refused then too.
+`look` reads with hand-written SQL, and so without loading what the services need. `change` makes one change in one
+transaction in the name of the person at the terminal; with `--dry-run` it is rolled back at its end, so that what would
+be refused is refused then too.
 """
 
 from __future__ import annotations
@@ -17,18 +18,20 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from postroom import eventloop, settings
-from postroom.app import App, open_app
-from postroom.app.installation import DATABASE_WAIT_S
+from postroom import settings
 from postroom.cli.terminal import errors
-from postroom.db import Tx
+from postroom.db import Reader, Tx
+from postroom.db.plain_sqlite import sqlite_reader
 from postroom.domain.errors import NotFound
 from postroom.domain.roles import Caller, Role
 from postroom.telemetry import logs
 
 if TYPE_CHECKING:
     from postroom.accounts.account import Account
+    from postroom.app import App
     from postroom.audit import Actor
+    from postroom.db import Database
+    from postroom.queue import JobQueue
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -67,16 +70,25 @@ T = TypeVar("T")
 log = logs.get(__name__)
 
 
-def with_app(action: Callable[[App], Awaitable[T]], *, is_service: bool = False) -> T:
+def with_app(
+    action: Callable[[App], Awaitable[T]],
+    *,
+    is_service: bool = False,
+    adjusted: Callable[[settings.Settings], settings.Settings] = lambda loaded: loaded,
+) -> T:
     """Run `action` on an open installation. A service logs as configured, and waits for a database that is away; a
-    command logs only what is wrong, and ends."""
-    loaded = settings.load()
+    command logs only what is wrong, and ends. `adjusted` puts the options of a command above its settings."""
+    from postroom import eventloop
+    from postroom.app import installation
+
+    loaded = adjusted(settings.load())
     telemetry = loaded.telemetry
     level, form = (telemetry.log_level, telemetry.log_format) if is_service else ("warning", "console")
     logs.configure(level=level, format=form, secrets=loaded.secrets())
 
     async def run() -> T:
-        async with open_app(loaded, patience_s=DATABASE_WAIT_S if is_service else 0.0) as app:
+        patience_s = installation.DATABASE_WAIT_S if is_service else 0.0
+        async with installation.open_app(loaded, patience_s=patience_s) as app:
             return await action(app)
 
     return eventloop.run(run())
@@ -107,6 +119,17 @@ def read(transaction: Callable[[Tx], T]) -> T:
     return with_app(run)
 
 
+def look(query: Callable[[Reader], T]) -> T:
+    """What hand-written SQL reads from the control database. A SQLite file in its usual place is read through its
+    driver alone; any other database, and one that has to be upgraded first, is opened as for every command."""
+    loaded = settings.load()
+    if loaded.database.url is None:
+        with sqlite_reader(loaded.home / settings.DATABASE_NAME, loaded.database) as reader:
+            if reader is not None:
+                return query(reader)
+    return read(query)
+
+
 class _Rehearsed(Exception):
     def __init__(self, result: Any) -> None:
         super().__init__()
@@ -114,21 +137,32 @@ class _Rehearsed(Exception):
 
 
 def change(transaction: Callable[[Tx, Actor, datetime], T], *, dry_run: bool) -> T:
+    return change_queue(lambda tx, queue, who: transaction(tx, who, queue.clock.now()), dry_run=dry_run)
+
+
+def change_queue(transaction: Callable[[Tx, JobQueue, Actor], T], *, dry_run: bool) -> T:
+    """A change that may enqueue jobs."""
     from postroom.audit import Actor
 
     who = Actor.of(me())
 
     async def run(app: App) -> T:
         def whole(tx: Tx) -> T:
-            result = transaction(tx, who, app.clock.now())
-            if dry_run:
-                raise _Rehearsed(result)
-            return result
+            return transaction(tx, app.queue, who)
 
-        return await app.database.write(whole)
+        return await (rehearse(app.database, whole) if dry_run else app.database.write(whole))
+
+    return with_app(run)
+
+
+async def rehearse(database: Database, transaction: Callable[[Tx], T]) -> T:
+    """What a transaction would give; it is rolled back."""
+
+    def whole(tx: Tx) -> T:
+        raise _Rehearsed(transaction(tx))
 
     try:
-        return with_app(run)
+        return await database.write(whole)
     except _Rehearsed as rehearsed:
         result: T = rehearsed.result
         return result

@@ -1,4 +1,4 @@
-"""How commands print (tables for people, `--json` for programs) and how they read times and durations."""
+"""How commands print (tables for people, `--json` for programs) and how they read times, durations and files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from postroom.domain.clock import require_utc
+from postroom.domain.clock import DURATION_EXAMPLES, as_amount, parse_duration, require_utc
 from postroom.domain.errors import BadInput
 
 # A pipe has no width of its own; a program that reads it wants whole cells.
@@ -56,11 +56,16 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty:
 
 
 def shown(value: Any) -> str:
+    """For people: a time is in the local zone; `postroom --utc` makes that UTC."""
     match value:
         case None:
             return "-"
+        case bool():
+            return "yes" if value else "no"
         case datetime():
-            return value.strftime("%Y-%m-%d %H:%M:%S")
+            return value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        case list() if all(isinstance(each, str) for each in value):
+            return printable(", ".join(value))
         case dict() | list():
             return printable(json.dumps(value, ensure_ascii=False, default=_plain))
         case _:
@@ -85,7 +90,7 @@ def age(moment: datetime | None, now: datetime) -> str:
 
 def moment(seconds: int) -> str:
     """A time of mail, in seconds since 1970."""
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}" if seconds else "none yet"
+    return shown(datetime.fromtimestamp(seconds, UTC)) if seconds else "none yet"
 
 
 def duration(seconds: float) -> str:
@@ -120,8 +125,7 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} cannot be printed as JSON")
 
 
-_LENGTH = re.compile(r"(\d{1,7})\s*(m|h|d|minutes?|hours?|days?)")
-_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+_LONG_UNITS = re.compile(r"\s*(?:(m)inutes?|(h)ours?|(d)ays?|(w)eeks?|(mo)nths?)")
 
 
 def parse_instant(field: str, text: str | None) -> datetime | None:
@@ -142,15 +146,25 @@ def parse_day(field: str, text: str | None) -> date | None:
 
 def parse_moment(field: str, text: str | None, now: datetime) -> datetime | None:
     """A time, or how long ago: `2h`."""
-    if text is None or _LENGTH.fullmatch(text.strip().lower()) is None:
-        return parse_instant(field, text)
-    ago = parse_length(field, text)
-    return now - timedelta(**{ago["units"]: ago["amount"]})
+    ago = None if text is None else parse_duration(_short(text))
+    return parse_instant(field, text) if ago is None else now - ago
 
 
 def parse_length(field: str, text: str) -> dict[str, Any]:
-    """`2h` as an amount with its units."""
-    found = _LENGTH.fullmatch(text.strip().lower())
-    if found is None:
-        raise BadInput(field, f"{text[:60]!r} is not a length of time; write for example 30m, 2h or 3d")
-    return {"amount": int(found[1]), "units": _UNITS[found[2][0]]}
+    """`2h` as an amount with its units: minutes, hours or days."""
+    length = as_amount(_short(text))
+    if length is None:
+        raise BadInput(field, f"{text[:60]!r} is not a length of time; write for example {DURATION_EXAMPLES}")
+    return {"amount": length[0], "units": length[1]}
+
+
+def read_file(field: str, file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise BadInput(field, f"{file} cannot be read: {error.strerror}") from None
+
+
+def _short(text: str) -> str:
+    """`2 hours` as `2h`."""
+    return _LONG_UNITS.sub(lambda found: next(filter(None, found.groups())), text.strip().lower())

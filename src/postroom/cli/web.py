@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import fields
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from postroom.app import App
 from postroom.audit import Actor
@@ -19,121 +15,31 @@ from postroom.cli.terminal import (
     DryRunOption,
     JsonOption,
     console,
-    errors,
     parse_day,
     print_json,
     print_table,
-    printable,
-    shown,
+)
+from postroom.cli.web_display import (
+    print_evidence,
+    print_found_source,
+    print_hits,
+    print_looks,
+    print_run,
+    print_summary,
+    progress_of,
+    run_json,
+    run_row,
+    say_waiting,
 )
 from postroom.domain.errors import BadInput
 from postroom.domain.ids import parse_id
 from postroom.web import evidence
-from postroom.web.discovery import EndpointView, overview
-from postroom.web.evidence import Evidence, EvidenceHit, EvidenceText, search
+from postroom.web.discovery import EndpointView
+from postroom.web.evidence import search
+from postroom.web.probing import FoundSource, NewSource
 from postroom.web.runs import NewRun, Run, RunStatus
 from postroom.web.sentinel import SentinelReport
-from postroom.web.sources import EndpointMode
-
-
-@contextmanager
-def progress_bar(run: Run) -> Iterator[Callable[[Run], None]]:
-    """On the error stream, so that what the command prints can be read by programs."""
-    columns = (
-        TextColumn("[backfill]", markup=False),
-        BarColumn(),
-        TextColumn("{task.completed}/{task.total} URLs"),
-        TextColumn("{task.fields[counts]}"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=errors, disable=not errors.is_terminal, transient=True) as bar:
-        task = bar.add_task("", total=run.max_urls, completed=run.discovered_count, counts=_counts(run))
-        yield lambda now: bar.update(task, completed=now.discovered_count, counts=_counts(now))
-
-
-def print_summary(run: Run) -> None:
-    if run.dry_run:
-        _line("DRY RUN - no jobs will be queued")
-    if run.status is RunStatus.PENDING:
-        _line(f"Run {run.id} waits for a worker")
-        return
-    for slug in run.sources:
-        _line(f"Discovered {run.of_source(slug).discovered} URLs from {slug}")
-    verb = "Would queue" if run.dry_run else "Queued"
-    _line(f"{verb} {run.queued_count} new items ({run.skipped_count} already exist)")
-    console.print()
-    columns = ["source", "endpoint", "pages", "discovered", "to queue" if run.dry_run else "queued", "exist", "errors"]
-    print_table(columns, _walk_rows(run), empty="")
-    console.print()
-    why = f": {run.status_reason}" if run.status_reason else ""
-    console.print(f"Run {run.id} is {run.status}{printable(why)}", markup=False, soft_wrap=True)
-
-
-def print_run(run: Run) -> None:
-    for field in fields(Run):
-        value = getattr(run, field.name)
-        if field.name not in ("walks", "error_log", "fence") and value is not None:
-            console.print(f"{field.name:<23}{shown(value)}", markup=False, soft_wrap=True)
-    console.print()
-    columns = ["source", "endpoint", "pages", "discovered", "queued", "skipped", "errors"]
-    print_table(columns, _walk_rows(run), empty="")
-    if run.error_log:
-        console.print()
-        rows = ([entry["at"][:19], entry["source"], entry["url"], entry["error"]] for entry in run.error_log)
-        print_table(["at", "source", "url", "error"], rows, empty="")
-
-
-def print_hits(hits: list[EvidenceHit]) -> None:
-    rows = ([h.id, h.published_on or h.fetched_at.date(), h.source_slug, h.language, h.title or h.url] for h in hits)
-    print_table(
-        ["id", "day", "source", "language", "title"],
-        rows,
-        empty="No page matches, or none is stored yet: a worker fetches what `web sources` shows as waiting.",
-    )
-
-
-def print_evidence(kept: Evidence, text: EvidenceText | None) -> None:
-    for part in (kept, text):
-        for field in fields(part) if part is not None else ():
-            value = getattr(part, field.name)
-            if field.name not in ("id", "text", "validators") and value is not None:
-                console.print(f"{field.name:<18}{shown(value)}", markup=False, soft_wrap=True)
-    if text is not None:
-        console.print()
-        console.print(printable(text.text), markup=False, soft_wrap=True)
-
-
-def run_row(run: Run) -> list[object]:
-    status = f"{run.status} (dry run)" if run.dry_run else run.status
-    counts = (run.discovered_count, run.queued_count, run.skipped_count, run.error_count)
-    return [run.id, status, run.mode.lower(), ", ".join(run.sources), *counts, run.run_by, run.status_reason or ""]
-
-
-def run_json(run: Run) -> dict[str, Any]:
-    """For programs: the run without what only its own walks understand."""
-    values = {field.name: getattr(run, field.name) for field in fields(Run) if field.name not in ("walks", "fence")}
-    per_source = {slug: run.of_source(slug) for slug in run.sources}
-    return values | {"per_source": per_source}
-
-
-def _walk_rows(run: Run) -> list[list[object]]:
-    rows: list[list[object]] = []
-    for slug in run.sources:
-        for walk in (walk for walk in run.walks.values() if walk.source == slug):
-            pages = 0 if walk.place is None else walk.place.page - (walk.place.url is None)
-            counts = walk.counters
-            numbers = (pages, counts.discovered, counts.queued, counts.skipped, counts.errors)
-            rows.append([walk.source, walk.endpoint, *numbers])
-    return rows
-
-
-def _counts(run: Run) -> str:
-    return f"{run.queued_count} queued, {run.skipped_count} skipped, {run.error_count} errors"
-
-
-def _line(text: str) -> None:
-    console.print(f"[backfill] {text}", markup=False, soft_wrap=True)
-
+from postroom.web.sources import FILE_NAME, EndpointMode, NoticeWay
 
 app = typer.Typer(
     no_args_is_help=True, help="Web sources: follow them, recover what they had before, read the evidence."
@@ -142,35 +48,116 @@ app = typer.Typer(
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, as `web runs` shows it.")]
 SourceOption = Annotated[
     list[str] | None,
-    typer.Option("--source", metavar="SLUG", help="A source of sources.toml; may be repeated; default: all."),
+    typer.Option("--source", metavar="SLUG", help="A source; may be repeated; default: all."),
 ]
 _SAYING = "Stopping; the run can be resumed. Press Ctrl-C again to leave at once."
 
 
 @app.command()
 def sources(json: JsonOption = False) -> None:
-    """List the sources of `sources.toml`, with the state of each endpoint."""
+    """List the sources, with the state of each endpoint and what was last checked again."""
 
     async def run(app: App) -> None:
-        found = app.web.sources()
-        rows = await app.database.read(lambda tx: overview(tx, found))
+        rows = await app.web.overview()
         if json:
             print_json(rows)
             return
-        counted = ["waiting", "fetched", "failed", "skipped"]
-        columns = ["source", "endpoint", "mode", "watched", *counted, "last look", "url"]
+        counted = ["waiting", "fetched", "failed", "skipped", "changed", "unchanged"]
+        columns = ["source", "endpoint", "mode", "watched", *counted, "last look", "from", "url"]
         print_table(
             columns,
-            ([r.source, r.endpoint, r.mode.lower(), r.watched, *_item_counts(r), r.looked_at, r.url] for r in rows),
-            empty=f"No sources. Write {app.settings.home / 'sources.toml'}; docs/web.md says how.",
+            (
+                [r.source, r.endpoint, r.mode.lower(), _watched(r), *_item_counts(r), r.looked_at, r.origin, r.url]
+                for r in rows
+            ),
+            empty=f"No sources. `postroom web add URL` follows one; so does {app.settings.home / FILE_NAME}.",
         )
 
     with_app(run)
 
 
+Slug = Annotated[str, typer.Argument(metavar="SOURCE", help="The source, as `web sources` shows it.")]
+NotifyOption = Annotated[
+    list[NoticeWay] | None,
+    typer.Option(
+        "--notify", help="Where news is reported; may be repeated; default: the overview.", case_sensitive=False
+    ),
+]
+
+
+@app.command()
+def add(
+    url: Annotated[
+        str, typer.Argument(help="A feed, sitemap, archive, list or page; the home page of a site will do.")
+    ],
+    kind: Annotated[
+        str | None,
+        typer.Option("--as", metavar="KIND", help="feed, sitemap, archive, pagination or page; default: find out."),
+    ] = None,
+    slug: Annotated[str | None, typer.Option(help="How to call it; default: its host.")] = None,
+    name: Annotated[str | None, typer.Option(help="Its name on pages; default: its title.")] = None,
+    domain: Annotated[
+        list[str] | None, typer.Option("--domain", help="Another domain that its pages are on; may be repeated.")
+    ] = None,
+    links: Annotated[
+        list[str] | None, typer.Option("--links", metavar="RE2", help="Only addresses like this are its pages.")
+    ] = None,
+    notify: NotifyOption = None,
+    allow_private: Annotated[
+        bool, typer.Option("--allow-private", help="It may be at a private or loopback address.")
+    ] = False,
+    dry_run: DryRunOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Follow a web site: find out what the address is, and say what was found."""
+    chosen = None if kind is None else _mode(kind, "as")
+    wanted = NewSource(url, chosen, slug, name, domain or [], links or [], notify, allow_private)
+
+    async def run(app: App) -> FoundSource:
+        return await app.web.add(_me(), wanted, dry_run=dry_run)
+
+    found = with_app(run)
+    if json:
+        print_json({"findings": found.findings, "source": found.source.model_dump(mode="json")})
+    else:
+        print_found_source(found, dry_run=dry_run)
+
+
+@app.command()
+def remove(source: Slug) -> None:
+    """Stop following a source that was added. What it brought stays."""
+    with_app(lambda app: app.web.remove(_me(), source))
+    console.print(f"{source} is not followed any more. What it brought stays.", markup=False)
+
+
+@app.command()
+def pause(source: Slug) -> None:
+    """Look for no new pages of a source, and fetch none of those that wait, until `web unpause`."""
+    with_app(lambda app: app.web.pause(_me(), source, paused=True))
+    console.print(f"{source} is paused; `postroom web unpause {source}` continues it.", markup=False)
+
+
+@app.command()
+def unpause(source: Slug) -> None:
+    """Follow a paused source again. The next look finds what it published meanwhile."""
+    with_app(lambda app: app.web.pause(_me(), source, paused=False))
+    console.print(f"{source} is followed again.", markup=False)
+
+
+@app.command("notify")
+def notify_(
+    source: Slug,
+    way: Annotated[list[NoticeWay] | None, typer.Argument(help="Where; none of them: nowhere.")] = None,
+) -> None:
+    """Choose where new and changed pages of a source are reported."""
+    with_app(lambda app: app.web.set_notify(_me(), source, way or []))
+    where = ", ".join(way or []) or "nowhere"
+    console.print(f"News of {source} is reported: {where}.", markup=False)
+
+
 @app.command()
 def backfill(
-    mode: Annotated[str, typer.Option(help="sitemap, archive or pagination.")],
+    mode: Annotated[str, typer.Option(help="sitemap, archive, pagination, feed or page.")],
     source: SourceOption = None,
     max_urls: Annotated[int | None, typer.Option(help="At most this many addresses in the run.", min=1)] = None,
     max_urls_per_source: Annotated[int | None, typer.Option(help="At most this many per source.", min=1)] = None,
@@ -188,7 +175,7 @@ def backfill(
 
     async def run(app: App) -> Run:
         new = NewRun(
-            sources=source or [each.slug for each in app.web.sources() if each.endpoints(chosen)],
+            sources=source or await _all_of(app, chosen),
             mode=chosen,
             max_urls=max_urls,
             max_urls_per_source=max_urls_per_source,
@@ -255,15 +242,13 @@ def sentinel(source: SourceOption = None, dry_run: DryRunOption = False, json: J
     """Check the sources for new pages, as the daily job does."""
 
     async def run(app: App) -> list[SentinelReport]:
-        return await app.web.look(source, dry_run=dry_run)
+        return await app.web.look(source, dry_run=dry_run, on_wait=say_waiting)
 
     looks = with_app(run)
     if json:
         print_json(looks)
     else:
-        new = "would queue" if dry_run else "new"
-        rows = ([k.source, k.endpoint, k.new, k.known, k.changed, "; ".join(k.problems)] for k in looks)
-        print_table(["source", "endpoint", new, "known", "changed", "problems"], rows, empty="No source is watched.")
+        print_looks(looks, dry_run=dry_run)
     if any(look.problems for look in looks):
         raise typer.Exit(1)
 
@@ -310,12 +295,22 @@ def evidence_(
     with_app(run)
 
 
+async def _all_of(app: App, mode: EndpointMode) -> list[str]:
+    """The sources that can be backfilled in this mode."""
+    sources = await app.web.sources()
+    return [each.slug for each in sources if each.endpoints(mode) and each.slug not in sources.paused]
+
+
+def _watched(view: EndpointView) -> str:
+    return "paused" if view.paused else "yes" if view.watched else "no"
+
+
 def _item_counts(view: EndpointView) -> tuple[int, ...]:
-    return view.waiting, view.fetched, view.failed, view.skipped
+    return view.waiting, view.fetched, view.failed, view.skipped, view.changed, view.unchanged
 
 
 async def _drive(app: App, run: Run) -> Run:
-    with stopped_by_signals(_SAYING) as stop, progress_bar(run) as on_progress:
+    with stopped_by_signals(_SAYING) as stop, progress_of(run) as on_progress:
         return await app.web.drive(run, on_progress, stop)
 
 
@@ -332,11 +327,11 @@ def _me() -> Actor:
     return Actor.of(me())
 
 
-def _mode(text: str) -> EndpointMode:
+def _mode(text: str, option: str = "mode") -> EndpointMode:
     try:
         return EndpointMode(text.upper())
     except ValueError:
-        raise BadInput("mode", f"{text!r} is not one of {', '.join(mode.lower() for mode in EndpointMode)}") from None
+        raise BadInput(option, f"{text!r} is not one of {', '.join(mode.lower() for mode in EndpointMode)}") from None
 
 
 def _start_of(name: str, text: str | None) -> datetime | None:

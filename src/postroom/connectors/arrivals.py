@@ -23,9 +23,9 @@ from postroom.contract.mail import TroubledMailArgument
 from postroom.domain.backoff import Backoff
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, PostroomError, Retryable
-from postroom.domain.limits import LONGEST_REASON
+from postroom.domain.validation import LONGEST_REASON
 from postroom.mailboxes.protocol import Detail, Mailbox
-from postroom.mailboxes.reader import sort_results
+from postroom.mailboxes.reader import OUTAGE, sort_results
 from postroom.telemetry import logs
 
 DEFERRED_FILE = "parked.json"
@@ -51,7 +51,7 @@ class DeferredMessages(Protocol):
         """
 
     async def done(self, keys: Sequence[str]) -> list[str]:
-        """These are in, or gone; returns those that were known to be deferred."""
+        """These are in, or gone; returns those that had failed before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +87,12 @@ class DeferredFile:
         return deferred
 
     async def done(self, keys: Sequence[str]) -> list[str]:
-        if known := [key for key in keys if key in self._entries]:
-            deferred = [key for key in known if self._entries[key].due is not None]
-            for key in known:
-                del self._entries[key]
+        known = [key for key in keys if key in self._entries]
+        for key in known:
+            del self._entries[key]
+        if known:
             self._write()
-            return deferred
-        return []
+        return known
 
     def _due(self, tries: int, needed: int) -> str:
         return (self._clock.now() + timedelta(seconds=_BACKOFF.delay_s(tries - needed + 1))).isoformat()
@@ -140,8 +139,8 @@ class PassTally:
     deferred: int = 0
     compared: int = 0
     """Known mail that had changed since the last look."""
-    gap: str | None = None
-    """The history id that Gmail has forgotten, where the gap is left for another pass to fill."""
+    gap: bool = False
+    """Gmail has forgotten a part of the history, and not all of it is compared yet."""
     waiting: PostroomError | None = None
     """Why a message that still holds up the pass could not be read."""
 
@@ -176,16 +175,19 @@ class Arrivals:
         dropped."""
         failures = await self._taken(ids, name, tally, wanted)
         settled = await self._deferred.done([each for each in ids if each not in failures])
-        deferred: list[TroubledMailArgument] = []
+        troubled: list[TroubledMailArgument] = []
         for key, failed in failures.items():
-            if await self._deferred.failed(key, failed.error, alone=len(failures) < len(ids)):
+            is_deferred = await self._deferred.failed(key, failed.error, alone=len(failures) < len(ids))
+            if is_deferred:
                 log.warning("message.deferred", message=key, reason=logs.clean(failed.error.message)[:LONGEST_REASON])
-                deferred.append(failed.report)
+                tally.deferred += 1
             else:
                 tally.waiting = failed.error
-        tally.deferred += len(deferred)
-        if deferred or settled:
-            await self._switchboard.report_trouble(name.lane, deferred, settled)
+            if is_deferred or not isinstance(failed.error, OUTAGE):
+                # Listed before the cursor passes it, and from its first failure on: the watermark may be past its date.
+                troubled.append(failed.report)
+        if troubled or settled:
+            await self._switchboard.report_trouble(name.lane, troubled, settled)
 
     async def retry(self, ids: Sequence[str], tally: PassTally) -> None:
         """Take in messages that were deferred. What fails again is listed as troubled, with the error in the tally."""

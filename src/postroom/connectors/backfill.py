@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from postroom.connectors import metrics
 from postroom.connectors.guidance import ConnectorGuidance
@@ -27,8 +27,7 @@ from postroom.domain.backfill import BackfillStatus
 from postroom.domain.backoff import Backoff, retry
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable
-from postroom.mail.categories import Categories, facts_of, shipped
-from postroom.mail.headers import Headers
+from postroom.mail.categories import facts_of, names_on
 from postroom.mailboxes.errors import LoginNeeded, PermissionMissing
 from postroom.mailboxes.protocol import Detail, Failed, Got, Mailbox, MissingMessage
 from postroom.telemetry import logs
@@ -52,7 +51,7 @@ class BackfillOutcome:
     processed: int = 0
     skipped: int = 0
     retry_after: float | None = None
-    """The job goes on after so many seconds; the pass did not want to wait for it."""
+    """The job can go on after so many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +96,6 @@ class BackfillWork:
     switchboard: SwitchboardClient
     job: LeasedBackfill
     clock: Clock
-    patience_s: float | None = None
-    """The longest wait within a pass; None waits as long as it takes."""
     deadline: float | None = None
     """By the monotonic clock: then the pass yields and keeps the job for the next run."""
     cursor: BackfillCursor = field(default_factory=BackfillCursor)
@@ -118,15 +115,11 @@ class BackfillWork:
         self._reported_at = self.clock.monotonic()
 
     async def begin(self) -> None:
-        """Continue the job where it stands, or where this pass left it; waits if its rate limit is reached."""
-        if not self._begun:
-            self.cursor, self._begun = BackfillCursor.parse(self.job.cursor), True
-            wait = self.job.retry_after
+        """Continue the job where it stands, or where this pass left it."""
+        if self._begun:
+            await self.report()
         else:
-            wait = (await self.report()).retry_after
-        if wait:
-            self.stride = 1
-            await self.wait_for_room(wait)
+            self.cursor, self._begun = BackfillCursor.parse(self.job.cursor), True
 
     @property
     def unreported(self) -> int:
@@ -219,28 +212,18 @@ class BackfillWork:
 
     def _heed(self, reply: BackfillProgressReply) -> None:
         if reply.status != ACTIVE:
-            raise BackfillStopped(reply.status)
+            raise BackfillStopped(reply.status, reply.retry_after)
         if not self.switchboard.backfill_enabled:
             raise BackfillStopped(SWITCHED_OFF)
 
     async def wait(self, seconds: float) -> None:
         """Wait, and report now and then to learn whether the job is still ours."""
-        if self.patience_s is not None and seconds > self.patience_s:
-            await self.report()
-            raise BackfillStopped(ACTIVE, seconds)
         while seconds > 0:
             step = min(seconds, max(_PAUSE_S, self.job.lease_s / 4))
             await self.clock.sleep(step)
             seconds -= step
             if self.clock.monotonic() - self._reported_at >= self.job.lease_s / 4:
                 await self.report()
-
-    async def wait_for_room(self, seconds: float) -> None:
-        """Wait until the job's rate limit admits a message, and report progress meanwhile."""
-        wait: float | None = seconds
-        while wait:
-            await self.wait(wait)
-            wait = (await self.report()).retry_after
 
     async def give_way(self) -> None:
         """If the pass has used up its time, stop after reporting everything."""
@@ -269,21 +252,6 @@ class BackfillWork:
         return BackfillOutcome(self.job.job_id, status, self._total_processed, self._total_skipped, retry_after)
 
 
-class CategorySelector:
-    def __init__(self, categories: Categories | None = None) -> None:
-        self._categories = categories or shipped()
-
-    @property
-    def headers_read(self) -> frozenset[str]:
-        return self._categories.headers_read
-
-    def query(self, names: Sequence[str]) -> str:
-        return self._categories.query(names)
-
-    def selects(self, names: Sequence[str], headers: Headers, *, is_known: bool) -> bool:
-        return bool(self._categories.matching(facts_of(headers, is_known=is_known), names))
-
-
 T = TypeVar("T")
 _INGEST_AT_ONCE = 50
 _NOT_THE_JOBS_FAULT = (LoginNeeded, PermissionMissing, TokenRefused)
@@ -293,20 +261,6 @@ _LAST_WORDS_S = 10.0
 _LAST_BATCH_S = 8.0
 
 
-class MailSelector(Protocol):
-    """Which categories of mail a job is after."""
-
-    @property
-    def headers_read(self) -> frozenset[str]:
-        """The headers that it looks at."""
-
-    def query(self, names: Sequence[str]) -> str:
-        """For the source: everything that may belong."""
-
-    def selects(self, names: Sequence[str], headers: Headers, *, is_known: bool) -> bool:
-        """By its headers, whether a message belongs to any of these."""
-
-
 class BackfillPass:
     def __init__(
         self,
@@ -314,21 +268,24 @@ class BackfillPass:
         mailbox: Mailbox,
         intake: MailIntake,
         guidance: ConnectorGuidance,
-        selector: MailSelector,
         clock: Clock,
         *,
         progress_interval: int = 50,
-        patience_s: float | None = None,
     ) -> None:
         self._switchboard = switchboard
         self._mailbox = mailbox
         self._intake = intake
         self._guidance = guidance
-        self._selector = selector
         self._clock = clock
         self._interval = progress_interval
-        self._patience_s = patience_s
         self._held: BackfillWork | None = None
+        self._polled_at: float | None = None
+
+    def polls_in(self, every_s: float) -> float:
+        """Seconds until the next run may ask for work; 0 as well for a run that still has some."""
+        if self._polled_at is None or (self._held is not None and self._held.is_fresh):
+            return 0.0
+        return max(0.0, self._polled_at + every_s - self._clock.monotonic())
 
     async def run(self, budget_s: float | None = None) -> BackfillOutcome:
         """Work on the held job, or ask for one.
@@ -355,11 +312,12 @@ class BackfillPass:
     async def _at_hand(self) -> BackfillWork | None:
         if self._held is not None and self._held.is_fresh:
             return self._held
+        self._polled_at = self._clock.monotonic()
         job = await self._switchboard.backfill_poll()
         if job is None:
             return None
         log.info("backfill.started", backfill_job=job.job_id, fence=job.fence, mode=job.params.mode)
-        return BackfillWork(self._switchboard, job, self._clock, self._patience_s)
+        return BackfillWork(self._switchboard, job, self._clock)
 
     async def _ended(self, work: BackfillWork) -> BackfillOutcome:
         try:
@@ -394,11 +352,13 @@ class BackfillPass:
 
     def _headers_read(self) -> frozenset[str]:
         """Every header that a decision uses, so that mail from the archive is treated like mail from the source."""
-        return frozenset({*HEADERS, *self._selector.headers_read, *self._guidance.policy().headers_read})
+        read = self._guidance.categories().headers_read
+        return frozenset({*HEADERS, *read, *self._guidance.policy().headers_read})
 
     def _scope(self, job: LeasedBackfill) -> WalkScope:
         params = job.params
-        query = self._selector.query(params.target_categories) if params.target_categories else ""
+        names = params.target_categories
+        query = self._guidance.categories().query(names, params.category_from) if names else ""
         return WalkScope(WalkWindow.of(params.date_from, params.date_to), query, frozenset(params.includes))
 
     async def _through(self, stretch: WalkBatch, job: LeasedBackfill, work: BackfillWork) -> None:
@@ -406,11 +366,11 @@ class BackfillPass:
         for key, error in stretch.failures.items():
             work.owe(key, error)
         left = stretch.mails
-        while left:
-            left = left[await self._step(left[: min(work.stride, self._interval)], job, work) :]
+        while left:  # a report may take the job away, so none is made before there is more to do
             if work.unreported >= self._interval or not self._switchboard.backfill_enabled:
                 await work.report()
             await work.give_way()
+            left = left[await self._step(left[: min(work.stride, self._interval)], job, work) :]
         work.reach(stretch.reached)
 
     def _refuse_outage(self, stretch: WalkBatch) -> None:
@@ -434,24 +394,29 @@ class BackfillPass:
             return Handled(mail, error=as_our_error(error))
 
     def _is_chosen(self, mail: SourceMail, job: LeasedBackfill) -> bool:
-        """By its headers alone, before any body is fetched."""
-        names = job.params.target_categories
-        if not names:
+        """By its day and its headers alone, before any body is fetched."""
+        if not job.params.target_categories:
             return True
-        return self._selector.selects(names, mail.headers, is_known=self._guidance.contacts.knows_sender(mail.headers))
+        names = names_on(job.params.target_categories, job.params.category_from, mail.day)
+        if not names:
+            return False
+        is_known = self._guidance.contacts.knows_sender(mail.headers)
+        facts = facts_of(mail.headers, is_known=is_known, labels=mail.label_ids)
+        return bool(self._guidance.categories().matching(facts, names))
 
     async def _step(
         self, mails: Sequence[SourceMail], job: LeasedBackfill, work: BackfillWork, *, moves: bool = True
     ) -> int:
-        """Take in and count those before the first that is refused, wait where one is, and say how many are done."""
+        """Take in and count those before the first that is refused, and say how many are done. A refusal means that the
+        job has to wait: the report that follows gives it back."""
         handled, refused = await _to_the_end(self._counted(mails, job, work, moves=moves))
         if refused is None:
             work.stride = min(work.stride * 2, _INGEST_AT_ONCE)
             return len(handled)
         refusal = handled[refused].refusal
         work.stride = max(1, refused)
-        reply = await work.report()  # a job that was stopped says so here
-        await work.wait_for_room(reply.retry_after or (refusal.retry_after if refusal else None) or _PAUSE_S)
+        await work.report()
+        await work.wait((refusal.retry_after if refusal else None) or _PAUSE_S)  # the wait was over by then
         return refused
 
     async def _counted(

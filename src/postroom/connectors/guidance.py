@@ -1,5 +1,5 @@
-"""What the Switchboard gives a connector to decide by: the tier policy and the contacts. Heartbeats, which also say how
-the connector is doing, renew both; passes wait for the first answer.
+"""What the Switchboard gives a connector to decide by: tier policy, categories and contacts. Heartbeats, which also say
+how the connector is doing, renew them; passes wait for the first answer.
 
 The contacts are kept in a file. A copy that is missing, damaged or too old is not used, and metrics show it.
 """
@@ -20,6 +20,7 @@ from postroom.connectors.switchboard_client import SwitchboardClient
 from postroom.domain.clock import Clock, require_utc
 from postroom.domain.errors import BadInput, PostroomError
 from postroom.mail.addresses import parse_addresses
+from postroom.mail.categories import Categories, parse_categories, shipped
 from postroom.mail.headers import Headers
 from postroom.mail.policy_seed import SEED
 from postroom.mail.tier_policy import TierPolicy, parse_policy
@@ -51,6 +52,8 @@ class Contacts:
 class _Copy:
     generated_at: datetime
     addresses: frozenset[str]
+    others: frozenset[str] = frozenset()
+    """Contacts that raise no tier."""
 
 
 class ContactCache:
@@ -75,18 +78,21 @@ class ContactCache:
     @property
     def last_known(self) -> frozenset[str]:
         """The contacts, however old. Good enough to select history, not to raise a message's tier."""
-        return frozenset() if self._copy is None else self._copy.addresses
+        return frozenset() if self._copy is None else self._copy.addresses | self._copy.others
 
     def knows_sender(self, headers: Headers) -> bool:
         senders = parse_addresses(*headers.get_all("From"))
         return bool(senders) and all(contact_form(each.address) in self.last_known for each in senders)
 
-    def replace(self, generated_at: datetime, addresses: Iterable[str]) -> None:
-        """Take a new export in; on disk when this returns."""
+    def replace(self, generated_at: datetime, addresses: Iterable[str], without_priority: Iterable[str] = ()) -> None:
+        """Take a new export in; on disk when this returns. An address that is also among those without priority, which
+        Gmail's dots make possible, has none."""
         generated_at = require_utc(generated_at, "generated_at")
-        known = frozenset(contact_form(address) for address in addresses)
-        write_json(self._path, {"version": 1, "generated_at": generated_at.isoformat(), "addresses": sorted(known)})
-        self._copy = _Copy(generated_at, known)
+        others = frozenset(contact_form(address) for address in without_priority)
+        known = frozenset(contact_form(address) for address in addresses) - others
+        held = {"addresses": sorted(known), "without_priority": sorted(others)}
+        write_json(self._path, {"version": 1, "generated_at": generated_at.isoformat(), **held})
+        self._copy = _Copy(generated_at, known, others)
 
     def current(self) -> Contacts:
         """What may be used now. Records the state in metrics, and logs its changes."""
@@ -120,7 +126,12 @@ def _read(path: Path) -> _Copy | None:
         generated_at = require_utc(datetime.fromisoformat(stamp), "generated_at")
     except (ValueError, BadInput):
         return None
-    return _Copy(generated_at, frozenset(each for each in addresses if isinstance(each, str)))
+    others = held.get("without_priority", [])
+    return _Copy(generated_at, _texts(addresses), _texts(others if isinstance(others, list) else []))
+
+
+def _texts(values: Iterable[object]) -> frozenset[str]:
+    return frozenset(each for each in values if isinstance(each, str))
 
 
 @dataclass(frozen=True)
@@ -129,6 +140,7 @@ class ConnectorGuidance:
 
     policy: Callable[[], TierPolicy]
     contacts: ContactCache
+    categories: Callable[[], Categories] = shipped
 
 
 @dataclass
@@ -141,6 +153,8 @@ class ConnectorHeartbeat:
     checkpoint: Callable[[], Mapping[str, Any]] = dict
     status: str = "running"
     policy: TierPolicy = field(default=SEED)
+    categories: Categories = field(default_factory=shipped)
+    categories_version: str | None = None
     answered_at: float | None = None
     """By the monotonic clock."""
 
@@ -151,10 +165,17 @@ class ConnectorHeartbeat:
 
     async def beat(self) -> None:
         reply = await self.switchboard.heartbeat(
-            self.instance, self.status, self.counters(), self.checkpoint(), self.policy.version
+            self.instance,
+            self.status,
+            self.counters(),
+            self.checkpoint(),
+            self.policy.version,
+            self.categories_version,
         )
         if reply.policy is not None and "rules" in reply.policy:
             self._adopt(reply.policy)
+        if reply.categories is not None and "definitions" in reply.categories:
+            self._adopt_categories(reply.categories)
         self.answered_at = self.clock.monotonic()
         await self._renew_contacts(reply.contacts_generated_at)
 
@@ -165,6 +186,14 @@ class ConnectorHeartbeat:
             log.info("policy.adopted", version=self.policy.version, rules=len(self.policy.rules))
         except BadInput as error:
             log.error("policy.refused", problem=error.message)
+
+    def _adopt_categories(self, given: Mapping[str, Any]) -> None:
+        """Categories that cannot be read are logged, and the current ones stay in force."""
+        try:
+            self.categories, self.categories_version = parse_categories(given), str(given.get("version"))
+            log.info("categories.adopted", version=self.categories_version)
+        except BadInput as error:
+            log.error("categories.refused", problem=error.message)
 
     async def _renew_contacts(self, generated_at: datetime | None) -> None:
         """A failure is only logged: mail is taken in without contacts."""
@@ -177,4 +206,4 @@ class ConnectorHeartbeat:
             log.warning("contacts.not_renewed", problem=error.message)
             return
         if export.generated_at is not None and export.addresses is not None:
-            self.contacts.replace(export.generated_at, export.addresses)
+            self.contacts.replace(export.generated_at, export.addresses, export.without_priority)

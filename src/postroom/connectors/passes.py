@@ -1,10 +1,10 @@
 """All passes over one mailbox, assembled, and the job types that run them in a worker. A connector process runs them
 on timers instead. Each pass runs once at a time; different passes run concurrently.
 
-    history.sync.gmail  {"account_id"}                           live pass; the result names a `gap` if there is one
+    history.sync.gmail  {"account_id"}                           live pass; the result says whether a `gap` is owed
     ingest.gmail        {"account_id", "message_ids"}            these messages, which a live pass deferred
     backfill.gmail      {"account_id"}                           backfill pass, a few minutes at a time
-    backfill.gmail      {"account_id", "gap"}                    live pass that fills this gap, kill switch or not
+    backfill.gmail      {"account_id", "gap"}                    some steps of the gap that is owed, kill switch or not
     ondemand.gmail      {"account_id", "query", "max_results"?}  on-demand pass (BF-17), at most 50 messages
 """
 
@@ -20,10 +20,11 @@ from typing import Any
 
 from postroom.connectors import metrics
 from postroom.connectors.arrivals import CHUNK, Arrivals, DeferredFile, DeferredMessages, PassTally
-from postroom.connectors.backfill import BackfillOutcome, BackfillPass, MailSelector
+from postroom.connectors.backfill import BackfillOutcome, BackfillPass
+from postroom.connectors.gap import GapWalk
 from postroom.connectors.guidance import ConnectorGuidance, ConnectorHeartbeat, ContactCache
 from postroom.connectors.intake import Handled, MailIntake
-from postroom.connectors.live import HistoryGap, LivePass, in_chunks
+from postroom.connectors.live import LivePass, in_chunks
 from postroom.connectors.metrics import Fate, PassName
 from postroom.connectors.priority import ContactProof, PriorityRules, SentIndex, own_form
 from postroom.connectors.source_mail import SourceMail, from_mailbox, newest_first
@@ -34,7 +35,7 @@ from postroom.contract.tool import Tools
 from postroom.domain import jobs
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, PostroomError, Retryable
-from postroom.domain.limits import MOST_RESULTS
+from postroom.domain.validation import MOST_RESULTS
 from postroom.mailboxes.labels import LabelNames
 from postroom.mailboxes.ports import PriorityLane
 from postroom.mailboxes.protocol import Detail, Mailbox
@@ -117,13 +118,10 @@ class ConnectorContext:
     folder: Path
     """For the few small files that a connector keeps."""
     clock: Clock
-    selector: MailSelector
     instance: str
     config: ConnectorSettings = field(default_factory=ConnectorSettings)
     deferred: DeferredMessages | None = None
     """None: a file in the folder."""
-    patience_s: float | None = None
-    """The longest that a backfill waits for its rate limit within one run; None waits as long as it takes."""
 
 
 class GmailPasses:
@@ -138,32 +136,36 @@ class GmailPasses:
             self.switchboard, self.contacts, clock, context.instance, self._counted, self._checkpoint
         )
         sent = SentIndex(self.switchboard)
-        self._guidance = ConnectorGuidance(lambda: self.presence.policy, self.contacts)
+        self._guidance = ConnectorGuidance(
+            lambda: self.presence.policy, self.contacts, lambda: self.presence.categories
+        )
         own = frozenset(own_form(address) for address in (context.identity, *config.own_addresses))
-        self._rules = PriorityRules(own, ContactProof(config.contact_proof), config.believed_servers)
+        self._rules = PriorityRules(
+            own, ContactProof(config.contact_proof), config.believed_servers, uses_kinds=config.use_kinds
+        )
         live = context.mailbox.at(PriorityLane.LIVE)
         labels = LabelNames(live)
         intake = self._intake(live, labels, sent)
         self._arrivals = Arrivals(self.switchboard, live, intake, sent, deferred, clock)
-        self._gap = HistoryGap(self.switchboard, live, self._arrivals, folder, clock)
-        self._live = LivePass(
-            self.switchboard, live, self._arrivals, labels, deferred, self._gap, context.instance, clock
-        )
+        self._live = LivePass(self.switchboard, live, self._arrivals, labels, deferred, folder, context.instance, clock)
         behind = context.mailbox.at(PriorityLane.BACKFILL)
+        late = Arrivals(self.switchboard, behind, self._intake(behind, labels, sent), sent, deferred, clock)
+        self._gap = GapWalk(self.switchboard, behind, late, labels, clock)
+        self.gap_is_open = False
+        """As of the last pass."""
         self._backfill = BackfillPass(
             self.switchboard,
             behind,
             self._intake(behind, labels, sent),
             self._guidance,
-            context.selector,
             clock,
             progress_interval=config.progress_interval,
-            patience_s=context.patience_s,
         )
         self._filling = SentFilling(behind, sent, folder, clock, config.sent_index_days)
         asked = context.mailbox.at(PriorityLane.USER_ACTION)
         self._on_demand = OnDemandPass(self.switchboard, asked, self._intake(asked, labels, sent))
-        self._one_live, self._one_backfill, self._one_filling = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
+        self._one_live, self._one_gap = asyncio.Lock(), asyncio.Lock()
+        self._one_backfill, self._one_filling = asyncio.Lock(), asyncio.Lock()
 
     def _intake(self, mailbox: Mailbox, labels: LabelNames, sent: SentIndex) -> MailIntake:
         return MailIntake(self.switchboard, mailbox, labels, self._rules, self._guidance, sent)
@@ -171,11 +173,21 @@ class GmailPasses:
     async def beat(self) -> None:
         await self.presence.beat()
 
-    async def live(self, *, fills_gap: bool = True) -> PassTally:
-        """What is new in the mailbox, once. Without `fills_gap`, a gap is only found, and reported in the tally."""
+    async def live(self) -> PassTally:
+        """What is new in the mailbox, once."""
         async with self._one_live, _observed(PassName.LIVE):
             await self._ensure_guidance()
-            tally = await self._live.run(fills_gap=fills_gap)
+            tally = await self._live.run()
+            self.gap_is_open = tally.gap
+            self._add(tally)
+            return tally
+
+    async def walk_gap(self, budget_s: float) -> PassTally:
+        """Compare some of what the history no longer reports, for so long at most."""
+        async with self._one_gap, _observed(PassName.GAP):
+            await self._ensure_guidance()
+            tally = await self._gap.run(budget_s)
+            self.gap_is_open = tally.gap
             self._add(tally)
             return tally
 
@@ -204,6 +216,12 @@ class GmailPasses:
             self.counters["backfill_skipped"] += outcome.skipped
             return outcome
 
+    @property
+    def backfill_starts_in(self) -> timedelta:
+        """How long until a job may start the backfill pass: however often one does, it asks for work no more often than
+        a connector's timer (BF-11)."""
+        return timedelta(seconds=self._backfill.polls_in(self.config.backfill_poll_s))
+
     async def on_demand(self, query: str, max_results: int = MOST_RESULTS) -> OnDemandOutcome:
         async with _observed(PassName.ON_DEMAND):
             await self._ensure_guidance()
@@ -222,17 +240,16 @@ class GmailPasses:
         await self.presence.ensure(self.config.heartbeat_s * 4)
 
     def _add(self, tally: PassTally) -> None:
-        counts = {name: value for name, value in asdict(tally).items() if isinstance(value, int)}
-        self.counters.update(counts)
+        self.counters.update(_counts(tally))
 
     def _counted(self) -> dict[str, int]:
         return dict(self.counters)
 
     def _checkpoint(self) -> dict[str, Any]:
-        generated_at = self.contacts.generated_at
+        generated_at, seen_at = self.contacts.generated_at, self._live.seen_at
         return {
-            "live_seen_at": self._gap.last_seen,
-            "gap_open": self._gap.is_open,
+            "live_seen_at": seen_at and seen_at.isoformat(),
+            "gap_open": self.gap_is_open,
             "sent_index_filled": self._filling.is_done,
             "contacts": str(self.contacts.state),
             "contacts_generated_at": generated_at and generated_at.isoformat(),
@@ -262,20 +279,20 @@ class _observed:
 
 
 BACKFILL_BUDGET_S = 240.0
-"""A backfill yields after this, to stay within its time limit, and keeps its job for the next run."""
+"""A backfill or the walk of a gap yields after this, to stay within its time limit, and goes on in the next run."""
 MOST_IDS = 500
 GAP = "gap"
-"""In a result: the history id that Gmail has forgotten. In a payload: that it is to be filled from there on."""
+"""In a result: whether Gmail has forgotten a part of the history that is not compared yet. In a payload: walk it."""
 
 JobPayload = Mapping[str, Any]
 JobResult = dict[str, Any]
 
 
 async def run_history_sync(passes: GmailPasses, payload: JobPayload) -> JobResult:
-    tally = await passes.live(fills_gap=False)
+    tally = await passes.live()
     if not passes.sent_index_is_filled:
         await passes.fill_sent_index()
-    return _counts(tally) | ({} if tally.gap is None else {GAP: tally.gap})
+    return _counts(tally) | {GAP: tally.gap}
 
 
 async def run_ingest(passes: GmailPasses, payload: JobPayload) -> JobResult:
@@ -287,7 +304,10 @@ async def run_ingest(passes: GmailPasses, payload: JobPayload) -> JobResult:
 
 async def run_backfill(passes: GmailPasses, payload: JobPayload) -> JobResult:
     if payload.get(GAP) is not None:
-        return _counts(await passes.live())
+        tally = await passes.walk_gap(BACKFILL_BUDGET_S)
+        return _counts(tally) | {GAP: tally.gap}
+    if wait := passes.backfill_starts_in:
+        return asdict(BackfillOutcome(retry_after=wait.total_seconds()))
     return asdict(await passes.backfill(BACKFILL_BUDGET_S))
 
 
@@ -301,7 +321,7 @@ async def run_on_demand(passes: GmailPasses, payload: JobPayload) -> JobResult:
 
 
 def _counts(tally: PassTally) -> JobResult:
-    return {name: value for name, value in asdict(tally).items() if isinstance(value, int)}
+    return {name: value for name, value in asdict(tally).items() if type(value) is int}
 
 
 DRIVERS: Mapping[str, Callable[[GmailPasses, JobPayload], Awaitable[JobResult]]] = {

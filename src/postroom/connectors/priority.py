@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from postroom.domain.tiers import Tier
+from postroom.domain.tiers import AssignmentRule, Tier
 from postroom.mail.addresses import canonical_address, parse_addresses
 from postroom.mail.authentication import Authentication, authentication_of
+from postroom.mail.header_features import is_bulk
 from postroom.mail.headers import Headers
-from postroom.mail.tier_policy import is_bulk
+from postroom.mail.sender_kinds import is_from_a_list, kinds_of
+from postroom.mail.tier_policy import is_list_mail
 
 MOST_TARGETS = 100
 """Only the latest of a long chain of references are used."""
@@ -88,19 +90,13 @@ class SentIndex:
 GMAIL_SERVERS = ("mx.google.com",)
 
 
-class AssignmentRule(StrEnum):
-    KNOWN_CONTACT = "known_contact"
-    REPLY_TO_OUTBOUND = "reply_to_outbound"
-    DIRECT_CORRESPONDENCE = "direct_correspondence"
-    FALLBACK_DEFAULT = "fallback_default"
-
-
 class ContactProof(StrEnum):
-    """Which proof a known sender needs."""
+    """What it takes to believe that a message is from the contact that it names."""
 
-    NOTHING = "nothing"
+    ALIGNED = "aligned"
+    """The receiving server found the domain in `From` authenticated: by DMARC, or by aligned SPF or DKIM."""
     NOT_FAILED = "not_failed"
-    PASSED = "passed"
+    """The receiving server found no forgery; it may have found nothing at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +117,11 @@ def contact_form(address: str) -> str:
 class PriorityRules:
     own: frozenset[str]
     """The user's addresses, as `own_form` gives them."""
-    proof: ContactProof = ContactProof.NOT_FAILED
+    proof: ContactProof = ContactProof.ALIGNED
     servers: Collection[str] = GMAIL_SERVERS
     """The receiving server's names in `Authentication-Results`."""
+    uses_kinds: bool = True
+    """Whether the kind of sender (`mail/sender_kinds.py`) may keep a message from rules 1 and 3."""
 
     def assign(self, headers: Headers, contacts: Container[str], sent: Container[str]) -> TierAssignment:
         """`contacts` in their compared form; `sent` are Message-IDs of the user's own mail."""
@@ -136,24 +134,28 @@ class PriorityRules:
         return FALLBACK
 
     def _from_known_contact(self, headers: Headers, contacts: Container[str]) -> bool:
-        """All senders in From must be known, so that a forger cannot hide behind a contact who is named first."""
+        """All senders in From must be known, so that a forger cannot hide behind a contact who is named first. Mail of
+        a list is written for all of its readers."""
         senders = parse_addresses(*headers.get_all("From"))
-        if not senders or not all(contact_form(each.address) in contacts for each in senders):
+        if self._is_list(headers) or not senders or not all(contact_form(each.address) in contacts for each in senders):
             return False
         return all(self._believed(headers, each.domain) for each in senders)
 
+    def _is_list(self, headers: Headers) -> bool:
+        return is_list_mail(headers) or (self.uses_kinds and is_from_a_list(headers))
+
     def _believed(self, headers: Headers, domain: str) -> bool:
-        if self.proof is ContactProof.NOTHING:
-            return True
         found = authentication_of(headers, self.servers, domain)
-        if self.proof is ContactProof.PASSED:
+        if self.proof is ContactProof.ALIGNED:
             return found is Authentication.PASSED
         return found is not Authentication.FAILED
 
     def _is_direct(self, headers: Headers) -> bool:
         if "List-Unsubscribe" in headers or is_bulk(headers):
             return False
-        return any(own_form(each.address) in self.own for each in parse_addresses(*headers.get_all("To")))
+        if not any(own_form(each.address) in self.own for each in parse_addresses(*headers.get_all("To"))):
+            return False
+        return not (self.uses_kinds and kinds_of(headers).is_unwanted)
 
 
 def own_form(address: str) -> str:

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from postroom.connectors.backfill import CategorySelector
 from postroom.connectors.mcp_client import http_client, over_http
 from postroom.connectors.passes import ConnectorContext, GmailPasses
 from postroom.connectors.state_files import FolderShared, folder_of, held, read_json, write_json
@@ -93,6 +92,8 @@ _DRAIN_S = 20.0
 _INSTANCE = "instance.json"
 _LONGEST_INSTANCE = 100
 _SENT_PAUSE_S = 5.0
+_GAP_TURN_S = 60.0
+_GAP_PAUSE_S = 1.0
 _LOOK_AGAIN_S = 0.5
 log = logs.get(__name__)
 
@@ -151,7 +152,6 @@ async def open_connector(
                 mailbox=GmailMailbox(client),
                 folder=_folder(settings, options),
                 clock=clock,
-                selector=CategorySelector(),
                 instance=_instance(_folder(settings, options)),
                 config=options.config,
             )
@@ -239,6 +239,11 @@ async def _serve(passes: GmailPasses, stop: asyncio.Event, watch: _LoopHealth, c
         await passes.backfill()
         return config.backfill_poll_s
 
+    async def gap() -> float:
+        if passes.gap_is_open:
+            await passes.walk_gap(_GAP_TURN_S)
+        return _GAP_PAUSE_S
+
     async def beat() -> float:
         passes.presence.status = "failing" if watch.problems else "running"
         await passes.beat()
@@ -249,6 +254,7 @@ async def _serve(passes: GmailPasses, stop: asyncio.Event, watch: _LoopHealth, c
 
     loops: dict[str, Callable[[], Awaitable[float | None]]] = {
         "live": live,
+        "gap": gap,
         "backfill": backfill,
         "heartbeat": beat,
         "sent": sent,
@@ -262,7 +268,7 @@ async def _ended(tasks: list[asyncio.Task[None]], stop: asyncio.Event) -> None:
     """When stopped, each task finishes what it is doing; one that takes too long is cancelled."""
     await stop.wait()
     for task in tasks:
-        if task.get_name() in ("backfill", "sent"):
+        if task.get_name() in ("gap", "backfill", "sent"):
             task.cancel()
     _, late = await asyncio.wait(tasks, timeout=_DRAIN_S)
     for task in late:

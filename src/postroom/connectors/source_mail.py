@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 
 from postroom.connectors.priority import TierAssignment
 from postroom.contract.mail import ArchivedMail, ArchivedRef, HeaderLine, StoredRef
@@ -45,6 +45,11 @@ class SourceMail:
     @property
     def position(self) -> Position:
         return self.received_ms, self.id
+
+    @property
+    def day(self) -> date:
+        """The day in UTC on which the mailbox received it."""
+        return (_EPOCH + timedelta(milliseconds=min(max(0, self.received_ms), _LATEST_MS))).date()
 
     @property
     def is_outbound(self) -> bool:
@@ -118,6 +123,7 @@ def envelope_of(
         control=EnvelopeControl(
             idempotency_key=event_key(PROVIDER, endpoint_identity, mail.id),
             policy_tier=assignment.tier,
+            assignment_rule=assignment.rule,
             ingestion_tier=tier,
             backfill_job_id=job_id,
         ),

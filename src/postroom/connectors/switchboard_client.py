@@ -21,9 +21,11 @@ from postroom.contract.mail import (
     MOST_STORED,
     ArchivedRef,
     ChangedLabelsArgument,
+    GapArgument,
     HistoryClaim,
     IngestResult,
     MailLane,
+    OwedGap,
     RangeReply,
     RawMailArgument,
     SentMailArgument,
@@ -34,7 +36,7 @@ from postroom.contract.presence import ContactsReply, HeartbeatReply
 from postroom.contract.tool import A, ConnectorReply, Tools, ToolSignature
 from postroom.domain.envelope import MOST_ENVELOPES, Envelope, field_problem
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable
-from postroom.domain.limits import LONGEST_REASON
+from postroom.domain.validation import LONGEST_REASON
 from postroom.telemetry import logs
 
 STORE_BYTES = 16 << 20
@@ -161,10 +163,13 @@ class SwitchboardClient:
         return await self._call(mail.HISTORY_CLAIM, given)
 
     @_checked
-    async def history_commit(self, fence: int, history_id: str | None = None, *, release: bool = False) -> None:
+    async def history_commit(
+        self, fence: int, history_id: str | None = None, *, release: bool = False, gap: GapArgument | None = None
+    ) -> None:
         """Without a history id the lease is only renewed. Raises HistoryClaimLost where the claim is no longer ours."""
+        owed = {} if gap is None else {"gap": gap}  # not even named otherwise: an older Switchboard does not know it
         given = mail.CommitArguments(
-            endpoint_identity=self.endpoint_identity, fence=fence, history_id=history_id, release=release
+            endpoint_identity=self.endpoint_identity, fence=fence, history_id=history_id, release=release, **owed
         )
         try:
             await self._call(mail.HISTORY_COMMIT, given)
@@ -172,6 +177,12 @@ class SwitchboardClient:
             raise
         except NotAllowed as error:
             raise HistoryClaimLost(error.message) from None
+
+    @_checked
+    async def history_gap(self, **reached: Any) -> OwedGap | None:
+        """What is owed now; `reached` is a step that was done, and where it led."""
+        given = mail.GapArguments(endpoint_identity=self.endpoint_identity, **reached)
+        return (await self._call(mail.HISTORY_GAP, given)).gap
 
     @_checked
     async def sent_add(self, message_ids: Collection[str]) -> None:
@@ -198,6 +209,7 @@ class SwitchboardClient:
         counters: Mapping[str, int],
         checkpoint: Mapping[str, Any],
         policy_version: str | None,
+        categories_version: str | None = None,
     ) -> HeartbeatReply:
         given = presence.HeartbeatArguments(
             connector_type=self._connector_type,
@@ -209,6 +221,7 @@ class SwitchboardClient:
             checkpoint=dict(checkpoint),
             capabilities=list(CAPABILITIES),
             policy_version=policy_version,
+            categories_version=categories_version,
         )
         return await self._call(presence.HEARTBEAT, given)
 

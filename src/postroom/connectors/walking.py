@@ -29,6 +29,7 @@ from postroom.connectors.state_files import read_json, write_json
 from postroom.connectors.switchboard_client import SwitchboardClient
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, PostroomError
+from postroom.mail.sender_kinds import KIND_HEADERS
 from postroom.mailboxes.protocol import Detail, ListedPage, Mailbox, Span
 from postroom.mailboxes.reader import sort_results
 
@@ -38,10 +39,8 @@ _DAY_S = 86_400
 _FIRST_SLICE_S = 7 * _DAY_S
 _WIDEST_SLICE_S = 3_660 * _DAY_S
 _LEFT_OUT = {"drafts": (DRAFT, "-in:drafts"), "sent": (SENT, "-in:sent"), "spam": (SPAM, ""), "trash": (TRASH, "")}
-HEADERS = (
-    "From", "To", "Cc", "Subject", "Date", "Message-ID", "In-Reply-To", "References", "Reply-To", "List-Id",
-    "List-Unsubscribe", "List-Post", "Precedence", "Auto-Submitted", "Authentication-Results", "Sender",
-)  # fmt: skip
+HEADERS = KIND_HEADERS
+"""What priority and the envelope look at."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,20 @@
-"""The tools for what was done with mail: answer approvals; undo, retry, cancel and reschedule actions."""
+"""The tools for what is done with mail: act on it or propose that; answer approvals; list, undo, retry, cancel and
+reschedule actions.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import AwareDatetime, Field
 
 from postroom.contract.fields import Id, Moment
 from postroom.contract.tool import Arguments, Reply, ToolSignature
-from postroom.domain.actions import Origin
-from postroom.domain.limits import LONGEST_NOTE
+from postroom.domain.actions import ActionStatus, ActionType, Origin
+from postroom.domain.validation import LONGEST_NOTE
+
+MOST_AT_ONCE = 200
+"""Messages, or actions, in one call."""
 
 
 class VerdictArguments(Arguments):
@@ -21,8 +26,61 @@ class AnswerArguments(VerdictArguments):
     action: Id
 
 
+class AnswerManyArguments(VerdictArguments):
+    actions: list[Id] = Field(min_length=1, max_length=MOST_AT_ONCE)
+
+
+class TakeBackArguments(Arguments):
+    actions: list[Id] = Field(min_length=1, max_length=MOST_AT_ONCE)
+
+
 class ActionArguments(Arguments):
     action: Id
+
+
+class ActArguments(Arguments):
+    message: str = Field(
+        min_length=1,
+        max_length=300,
+        description="a message's `key` from a search or a list, its id, or its Message-ID in angle brackets",
+    )
+    type: ActionType
+    parameters: dict[str, Any] = Field(
+        {},
+        description="as the type needs them: label; until, or amount with units; to and note, or body, and with either "
+        "cc, subject, body_html and attachments (filename, mime_type, data in base64)",
+    )
+
+
+class MailName(Arguments):
+    """A message by its mailbox and its key there, as search and lists show them."""
+
+    mailbox: str = Field(min_length=3, max_length=320, description="the mailbox's address")
+    key: str = Field(min_length=1, max_length=200)
+
+
+class ActOnManyArguments(Arguments):
+    messages: list[MailName] = Field(min_length=1, max_length=MOST_AT_ONCE)
+    type: ActionType = Field(description="not forward, auto_reply or delete: those are done one by one")
+    parameters: dict[str, Any] = Field({}, description="as the type needs them: label; until, or amount with units")
+
+
+class ProposeActionArguments(ActArguments):
+    why: str = Field(min_length=1, max_length=500, description="for the person who decides")
+
+
+class ListActionsArguments(Arguments):
+    status: ActionStatus | None = None
+    by: Origin | None = Field(None, description="who wanted it")
+    endpoint_identity: str | None = Field(None, max_length=320, description="only actions on mail of this mailbox")
+    after: Id | None = Field(None, description="`next` of the page before")
+    limit: int = Field(50, ge=1, le=200)
+
+
+class ListApprovalsArguments(Arguments):
+    endpoint_identity: str | None = Field(None, max_length=320, description="only questions about this mailbox")
+    after: Id | None = Field(None, description="`next` of the page before")
+    limit: int = Field(50, ge=1, le=200)
 
 
 class ReturnTime(Arguments):
@@ -46,13 +104,60 @@ class AnsweredReply(Reply):
     """How the question stands now, in words."""
 
 
+class OneAnswerReply(AnsweredReply):
+    action: str
+
+
+class AnsweredManyReply(Reply):
+    answers: list[OneAnswerReply]
+    """In the order of the call."""
+
+
 class ActionReply(Reply):
     action: str
+
+
+class ListedActionReply(Reply):
+    id: str
+    summary: str
+    type: ActionType
+    status: ActionStatus
+    is_undone: bool
+    wanted_by: str
+    mailbox: str
+    key: str
+    """The mailbox's own id of the message."""
+    subject: str | None
+    sender: str | None
+    reasons: list[str]
+    """Why it needs or needed approval."""
+    error: str | None
+    created_at: Moment
+    finished_at: Moment | None
+
+
+class ActionsReply(Reply):
+    actions: list[ListedActionReply]
+    next: str | None
 
 
 class UndoReply(Reply):
     undo: str
     """The undo, which is an action of its own."""
+
+
+class MailActedOnReply(Reply):
+    mailbox: str
+    key: str
+    action: str | None
+    """Null where nothing is done."""
+    reason: str | None
+    """Why nothing is done."""
+
+
+class ActOnManyReply(Reply):
+    messages: list[MailActedOnReply]
+    """In the order of the call."""
 
 
 class UndoSpanReply(Reply):
@@ -61,10 +166,19 @@ class UndoSpanReply(Reply):
     until: Moment
 
 
+DO = ToolSignature("actions.do", ActArguments, ActionReply)
+DO_MANY = ToolSignature("actions.do_many", ActOnManyArguments, ActOnManyReply)
 ANSWER = ToolSignature("approvals.answer", AnswerArguments, AnsweredReply)
+ANSWER_MANY = ToolSignature("approvals.answer_many", AnswerManyArguments, AnsweredManyReply)
+TAKE_BACK = ToolSignature("actions.take_back", TakeBackArguments, AnsweredManyReply)
 UNDO = ToolSignature("actions.undo", ActionArguments, UndoReply)
 RETRY = ToolSignature("actions.retry", ActionArguments, ActionReply)
+DISMISS = ToolSignature("actions.dismiss", ActionArguments, ActionReply)
 CANCEL = ToolSignature("actions.cancel", ActionArguments, ActionReply)
 WAKE = ToolSignature("actions.wake", ActionArguments, ActionReply)
 SNOOZE = ToolSignature("actions.snooze", SnoozeArguments, ActionReply)
 UNDO_ALL = ToolSignature("actions.undo_all", UndoSpanArguments, UndoSpanReply)
+LIST_FOR_AGENT = ToolSignature("list_actions", ListActionsArguments, ActionsReply)
+APPROVALS_FOR_AGENT = ToolSignature("list_approvals", ListApprovalsArguments, ActionsReply)
+PROPOSE = ToolSignature("propose_action", ProposeActionArguments, ActionReply)
+UNDO_FOR_AGENT = ToolSignature("undo_action", ActionArguments, UndoReply)

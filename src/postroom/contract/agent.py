@@ -7,7 +7,7 @@ from pydantic import Field
 from postroom.contract.fields import Cursor, Moment, Short
 from postroom.contract.tool import Arguments, Reply, ToolSignature
 from postroom.domain.jobs import JobState
-from postroom.domain.limits import MOST_RESULTS
+from postroom.domain.validation import MOST_RESULTS
 
 
 class SearchArguments(Arguments):

@@ -12,7 +12,7 @@ from postroom.contract.tool import Arguments, ConnectorReply, Reply, ToolSignatu
 from postroom.domain.backfill import BackfillMode, BackfillStatus, Include
 from postroom.domain.envelope import Text
 from postroom.domain.errors import Fatal
-from postroom.domain.limits import MOST_AUDIT_ENTRIES, MOST_BACKFILLS
+from postroom.domain.validation import MOST_AUDIT_ENTRIES, MOST_BACKFILLS
 
 
 class EstimateArguments(Arguments):
@@ -23,10 +23,16 @@ class EstimateArguments(Arguments):
     )
     date_from: Day = Field(description="the first day, in UTC")
     date_to: Day = Field(description="the last day, included")
+    category_from: dict[Short, Day] = Field(
+        default_factory=dict, max_length=20, description="the first day of a category that begins later than date_from"
+    )
     rate_limit_per_hour: int | None = Field(None, strict=True, description="messages in any hour; default 100")
     daily_cost_cap_cents: int | None = Field(None, strict=True, description="spend a day; default 500")
     mode: BackfillMode = Field(BackfillMode.SELECTIVE, description="`background` waits while live mail does")
     includes: list[Include] = Field(default_factory=list, max_length=4, description="else left out")
+    uses_model: bool | None = Field(
+        None, strict=True, description="false: rules decide alone, at no cost; default: if a model has a known price"
+    )
 
 
 class CreateArguments(EstimateArguments):
@@ -40,6 +46,11 @@ class CreateArguments(EstimateArguments):
 
 class JobArguments(Arguments):
     job_id: Short
+
+
+class ChangeArguments(JobArguments):
+    rate_limit_per_hour: int | None = Field(None, strict=True, description="messages in any hour; left out: as it is")
+    daily_cost_cap_cents: int | None = Field(None, strict=True, description="spend a day; left out: as it is")
 
 
 class ListArguments(Arguments):
@@ -75,7 +86,11 @@ class ProgressArguments(Arguments):
     fence: int = Field(strict=True, description="the number that backfill.poll gave")
     rows_processed: int = Field(strict=True, description="since the last report")
     rows_skipped: int = Field(strict=True, description="since the last report")
-    cost_spent_cents: int = Field(0, strict=True, description="since the last report; your own guess, for information")
+    cost_spent_cents: int = Field(
+        0,
+        strict=True,
+        description="what you spent yourself since the last report; counts against the cap",
+    )
     cursor: JsonObject | None = Field(None, description="where to go on after a restart")
     status: BackfillStatus | None = Field(None, description="`completed` or `error` to end the job")
     error: Text | None = Field(None, max_length=10_000)
@@ -91,6 +106,17 @@ class StatusReply(Reply):
     status: str
 
 
+class ChangedReply(Reply):
+    status: str
+    rate_limit_per_hour: int
+    daily_cost_cap_cents: int
+
+
+class JudgeAgainReply(Reply):
+    messages: int
+    """How many are judged again."""
+
+
 class BackfillJobReply(Reply):
     """A job, without what only the Switchboard needs."""
 
@@ -100,6 +126,7 @@ class BackfillJobReply(Reply):
     target_categories: list[str]
     date_from: date
     date_to: date
+    category_from: dict[str, date]
     rate_limit_per_hour: int
     daily_cost_cap_cents: int
     status: str
@@ -123,6 +150,8 @@ class BackfillJobReply(Reply):
     estimate: dict[str, Any] | None
     consent_at: Moment | None
     consent_by: str | None
+    uses_model: bool
+    walked_at: Moment | None
 
 
 class ListReply(Reply):
@@ -134,16 +163,47 @@ class DaySpend(Reply):
 
     day: date
     reserved: int
+    """By model calls under way."""
     settled: int
+    reported: int
+    """Spent by the connector itself, as it says."""
+
+
+class WaitReply(Reply):
+    """Why a job is not at work."""
+
+    reason: str
+    text: str
+    until: Moment | None
+    place: int | None
+    """Among the waiting jobs of its mailbox."""
+
+
+class JudgedReply(Reply):
+    """How many messages were decided, and by whom."""
+
+    by_rule: int
+    by_model: int
+    left_alone: int
+    """What no rule decided and no model was asked about."""
+    for_review: int
 
 
 class ShowReply(Reply):
     job: BackfillJobReply
     today: DaySpend
     days: list[DaySpend]
+    uncertain: int
+    """Micro-dollars, part of what is settled: calls whose answer never came count at their most."""
+    undecided: int
+    """Messages that are in and wait to be decided."""
     admitted_last_hour: int
-    retry_after: float | None
-    """Seconds until the hour has room again; None: it has."""
+    taken_in: int
+    """New messages, without those that were known."""
+    never_judged: int
+    """Of these, those that were given up; they can be tried again."""
+    judged: JudgedReply
+    waiting: WaitReply | None
 
 
 class EstimatedDuration(Reply):
@@ -157,22 +217,30 @@ class EstimatedDuration(Reply):
 class EstimateReply(Reply):
     messages: int
     messages_full: int
+    messages_asked: int
+    """Of the full ones, those that no rule decides: the model is asked about them."""
     messages_metadata: int
     messages_left_out: int
+    messages_known: int
+    """Taken in before; they cost nothing."""
     messages_listed: int
     messages_margin: int
     counted_in: str
     is_exact: bool
     tokens_per_message: int
     cost_cents: int | None
-    """None: no price is known, so nothing would be spent and no body taken in."""
+    """None: no price is known, so rules decide alone."""
     cost_microdollars: int | None
     price: str | None
+    uses_model: bool
+    """False: rules decide alone, and what none decides is left as it is."""
     seconds: int
     binds: str
     duration: EstimatedDuration
     rate_limit_per_hour: int
     daily_cost_cap_cents: int
+    retention: list[str]
+    """How long what is taken in is kept, and when it is removed; a sentence for each kind of mail."""
 
 
 class SwitchReply(Reply):
@@ -210,6 +278,7 @@ class JobParams(Reply):
     includes: list[str] = Field(default_factory=list)
     date_from: date
     date_to: date
+    category_from: dict[str, date] = Field(default_factory=dict)
     rate_limit_per_hour: int = 100
     daily_cost_cap_cents: int = 500
 
@@ -222,7 +291,6 @@ class LeasedBackfill(Reply):
     lease_s: float = 120.0
     params: JobParams
     cursor: dict[str, Any] | None = None
-    retry_after: float | None = None
 
 
 class BackfillPollReply(ConnectorReply):
@@ -232,6 +300,7 @@ class BackfillPollReply(ConnectorReply):
     params: JobParams | None = None
     cursor: dict[str, Any] | None = None
     retry_after: float | None = None
+    """Without a job: seconds until it makes sense to ask again."""
 
     @property
     def job(self) -> LeasedBackfill | None:
@@ -245,7 +314,6 @@ class BackfillPollReply(ConnectorReply):
             lease_s=self.lease_s,
             params=self.params,
             cursor=self.cursor,
-            retry_after=self.retry_after,
         )
 
 
@@ -261,6 +329,8 @@ PAUSE = ToolSignature("backfill.pause", JobArguments, StatusReply)
 CANCEL = ToolSignature("backfill.cancel", JobArguments, StatusReply)
 RESUME = ToolSignature("backfill.resume", JobArguments, StatusReply)
 STEERING = {"pause": PAUSE, "cancel": CANCEL, "resume": RESUME}
+CHANGE = ToolSignature("backfill.change", ChangeArguments, ChangedReply)
+JUDGE_AGAIN = ToolSignature("backfill.judge_again", JobArguments, JudgeAgainReply)
 LIST = ToolSignature("backfill.list", ListArguments, ListReply)
 SHOW = ToolSignature("backfill.show", JobArguments, ShowReply)
 ESTIMATE = ToolSignature("backfill.estimate", EstimateArguments, EstimateReply)

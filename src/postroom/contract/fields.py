@@ -56,7 +56,7 @@ def _writable(value: str) -> str:
 
 
 def _holdable(value: dict[str, Any]) -> dict[str, Any]:
-    """Any JSON that both databases can store and that is not nested too deeply."""
+    """JSON that is neither too large nor nested too deeply."""
     _require_shallow(value, _DEEPEST)
     try:
         size = len(json.dumps(value, allow_nan=False))
@@ -68,8 +68,6 @@ def _holdable(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _require_shallow(value: object, levels: int) -> None:
-    if isinstance(value, str) and any(char == "\0" or unicodedata.category(char) == "Cs" for char in value):
-        raise PydanticCustomError("json", "holds a NUL character or half of a character")
     if not isinstance(value, dict | list):
         return
     if not levels:

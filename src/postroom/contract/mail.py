@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
@@ -24,7 +25,7 @@ from postroom.contract.fields import (
 from postroom.contract.tool import Arguments, ConnectorReply, Reply, ToolSignature
 from postroom.domain.envelope import LARGEST_RAW, MOST_ENVELOPES, Envelope, Instant
 from postroom.domain.errors import Fatal
-from postroom.domain.limits import LONGEST_REASON
+from postroom.domain.validation import LONGEST_REASON
 
 MOST_STORED = 100
 MOST_HEADERS = 500
@@ -32,6 +33,8 @@ LARGEST_STORE = LARGEST_RAW
 WALKED_HEADERS = ("From", "To", "Cc", "Subject", "Date", "Message-ID", "In-Reply-To", "List-Id", "List-Unsubscribe")
 _LATEST_MS = 253_402_300_799_999
 MailLane = Literal["live", "backfill", "on demand"]
+GapStageName = Literal["arrivals", "labels", "older"]
+Seconds = Annotated[int, Field(ge=0, le=_LATEST_MS // 1_000, strict=True, description="seconds since 1970")]
 Reason = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_REASON)]
 
 
@@ -131,11 +134,33 @@ class ClaimArguments(Arguments):
     instance: Short = Field(description="which process asks, in words for a person")
 
 
+class GapArgument(Arguments):
+    since: Seconds | None = Field(
+        None, description="mail received from then on came since the last look; absent: as the Switchboard knows it"
+    )
+    only_older: bool = Field(False, strict=True, description="only mail from before then is left to compare")
+
+
 class CommitArguments(Arguments):
     endpoint_identity: EndpointIdentity
     fence: int = Field(ge=1, strict=True, description="the number that history.claim gave")
     history_id: HistoryId | None = Field(None, description="all changes up to it are taken in; absent: only renew")
-    release: bool = Field(False, strict=True, description="let the next reader in at once")
+    release: bool = Field(
+        False,
+        strict=True,
+        description="let the next reader in at once; with a `history_id`: all changes up to now are taken in",
+    )
+    gap: GapArgument | None = Field(
+        None, description="what is owed because the source no longer reports it; recorded together with `history_id`"
+    )
+
+
+class GapArguments(Arguments):
+    endpoint_identity: EndpointIdentity
+    step: int | None = Field(None, ge=1, strict=True, description="the step that was done; absent: only ask")
+    stage: GapStageName | None = Field(None, description="where it led; absent: all of the gap is done")
+    before: Seconds | None = Field(None, description="what was received then or later is done")
+    mark: Cursor | None = Field(None, description="how far the stretch below `before` is done")
 
 
 class SentMailArgument(Arguments):
@@ -262,10 +287,30 @@ class TroubleReply(ConnectorReply):
     recorded: int = 0
 
 
+class OwedGap(Reply):
+    """Changes that the source no longer reports, and how far the comparison in their place has come."""
+
+    step: int
+    since: int
+    """Mail received from then on (seconds since 1970) came since the last look."""
+    opened_at: datetime
+    stage: GapStageName
+    before: int | None = None
+    """What was received then or later is done; None: nothing is."""
+    mark: str | None = None
+    """How far the stretch below `before` is done."""
+
+
 class HistoryClaim(ConnectorReply):
     history_id: str | None = None
     fence: int
     lease_s: float
+    gap: OwedGap | None = None
+
+
+class GapReply(ConnectorReply):
+    gap: OwedGap | None = None
+    """What is owed now."""
 
 
 class CommitReply(ConnectorReply):
@@ -289,5 +334,6 @@ ARCHIVE_CHANGES = ToolSignature("archive.changes", ChangesArguments, ChangesRepl
 TROUBLE_REPORT = ToolSignature("trouble.report", TroubleArguments, TroubleReply)
 HISTORY_CLAIM = ToolSignature("history.claim", ClaimArguments, HistoryClaim)
 HISTORY_COMMIT = ToolSignature("history.commit", CommitArguments, CommitReply)
+HISTORY_GAP = ToolSignature("history.gap", GapArguments, GapReply)
 SENT_ADD = ToolSignature("sent.add", SentAddArguments, SentAddReply)
 SENT_LOOKUP = ToolSignature("sent.lookup", SentLookupArguments, SentReply)

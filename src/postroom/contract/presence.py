@@ -23,6 +23,7 @@ class HeartbeatArguments(Arguments):
     checkpoint: JsonObject | None = Field(None, max_length=20, description="how far its live pass has come")
     capabilities: list[Short] = Field(default_factory=list, max_length=20, description="for example `backfill`")
     policy_version: Short | None = Field(None, description="the version of the rules it has; they are sent if newer")
+    categories_version: Short | None = Field(None, description="the same for the owner's categories")
 
 
 class ExportArguments(Arguments):
@@ -34,6 +35,8 @@ class ExportArguments(Arguments):
 class HeartbeatReply(ConnectorReply):
     policy: dict[str, Any] | None = None
     """The tier policy's `version`; with its `rules`, in the form that `parse_policy` reads, if they are newer."""
+    categories: dict[str, Any] | None = None
+    """The `version` of the owner's categories; with `definitions` and `corrections` if they are newer."""
     contacts_generated_at: Moment | None = None
     time: Moment | None = None
 
@@ -41,7 +44,9 @@ class HeartbeatReply(ConnectorReply):
 class ContactsReply(ConnectorReply):
     generated_at: Moment | None = None
     addresses: list[str] | None = None
-    """None where nothing newer is there."""
+    """Those whose mail is served first; None where nothing newer is there."""
+    without_priority: list[str] = Field(default_factory=list)
+    """Contacts whom the owner excluded from priority."""
     unchanged: bool = False
 
 

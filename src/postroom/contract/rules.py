@@ -8,7 +8,7 @@ from pydantic import AwareDatetime, Field, StrictBool, StrictInt
 
 from postroom.contract.fields import Id, Moment
 from postroom.contract.tool import Arguments, Reply, ToolSignature
-from postroom.domain.limits import DEFAULT_RULE_PRIORITY
+from postroom.domain.validation import DEFAULT_RULE_PRIORITY
 
 SCOPE = "global, account:E, domain:D or sender:A"
 CONDITION = "as in a file of rules: which messages it applies to, for example {sender_domain: shop.example}"
@@ -55,8 +55,114 @@ class SwitchRuleArguments(Arguments):
     enabled: StrictBool
 
 
+class ApplyRuleArguments(Arguments):
+    rule: Id
+    query: str = Field("", max_length=1_000, description="only mail that this search finds; empty: all")
+    mailbox: str | None = Field(None, min_length=3, max_length=320, description="only mail of this one")
+    cap: int = Field(1_000, ge=1, le=100_000, description="the most messages that it acts on")
+
+
+class ApplicationArguments(Arguments):
+    application: Id
+
+
+class ResumeApplicationArguments(ApplicationArguments):
+    cap: int | None = Field(None, ge=1, le=100_000, description="another cap; unset: as before")
+
+
+class ApplicationsArguments(Arguments):
+    rule: Id | None = None
+    limit: int = Field(50, ge=1, le=200)
+
+
+class ApplicationReply(Reply):
+    id: str
+    rule_id: str
+    rule_name: str
+    query: str
+    mailbox: str | None
+    cap: int
+    state: str
+    """running, completed, capped, stopped, failed or undone"""
+    total: int
+    looked_at: int
+    acted_on: int
+    left_alone: int
+    reason: str | None
+    requested_by: str
+    created_at: Moment
+    finished_at: Moment | None
+
+
+class ApplicationsReply(Reply):
+    applications: list[ApplicationReply]
+
+
+class UndoApplicationReply(Reply):
+    job: str
+    canceled: int
+    """Actions that had not begun and are not done."""
+
+
+class ListRulesArguments(Arguments):
+    pass
+
+
+class ListedRuleReply(Reply):
+    id: str
+    name: str
+    scope: str
+    priority: int
+    condition: dict[str, Any] | None
+    actions: list[dict[str, Any]]
+    enabled: bool
+    disabled_reason: str | None
+
+
+class RulesReply(Reply):
+    rules: list[ListedRuleReply]
+
+
+class TryRuleArguments(Arguments):
+    condition: dict[str, Any] = Field(description=CONDITION)
+    scope: str = Field("global", description=SCOPE)
+    newest: int = Field(1_000, ge=1, le=10_000, description="how many of the newest messages to check")
+
+
+class TriedMessage(Reply):
+    account: str
+    key: str
+    date: Moment
+    sender: str = Field(alias="from")
+    subject: str
+
+
+class TrialReply(Reply):
+    looked_at: int
+    matched: int
+    is_cut_short: bool
+    """It took too long and stopped before checking all of them."""
+    samples: list[TriedMessage]
+
+
+class ProposeRuleArguments(Arguments):
+    name: str
+    scope: str = Field("global", description=SCOPE)
+    condition: dict[str, Any] = Field(description=CONDITION)
+    actions: list[str | dict[str, Any]] = Field(description=ACTIONS)
+    why: str = Field(min_length=1, max_length=300, description="for the person who decides")
+
+
 class RuleReply(Reply):
     rule: str
+    name: str
+
+
+class SuggestionArguments(Arguments):
+    suggestion: str = Field(min_length=1, max_length=64, description="`key` of a suggested rule")
+
+
+class SuggestionReply(Reply):
     name: str
 
 
@@ -119,9 +225,18 @@ EDIT = ToolSignature("rules.edit", EditRuleArguments, RuleReply)
 REMOVE = ToolSignature("rules.remove", RemoveRuleArguments, RuleReply)
 MOVE = ToolSignature("rules.move", MoveRuleArguments, RuleReply)
 SWITCH = ToolSignature("rules.switch", SwitchRuleArguments, RuleReply)
+DISMISS_SUGGESTION = ToolSignature("rules.dismiss_suggestion", SuggestionArguments, SuggestionReply)
 ADD_DIRECTION = ToolSignature("directions.add", DirectionArguments, DirectionReply)
 EDIT_DIRECTION = ToolSignature("directions.edit", EditDirectionArguments, DirectionReply)
 REMOVE_DIRECTION = ToolSignature("directions.remove", RemoveDirectionArguments, DirectionReply)
 ADD_GUIDANCE = ToolSignature("guidance.add", GuidanceArguments, GuidanceReply)
 EDIT_GUIDANCE = ToolSignature("guidance.edit", EditGuidanceArguments, GuidanceReply)
 REMOVE_GUIDANCE = ToolSignature("guidance.remove", RemoveGuidanceArguments, GuidanceReply)
+APPLY = ToolSignature("rules.apply", ApplyRuleArguments, ApplicationReply)
+APPLICATIONS = ToolSignature("rules.applications", ApplicationsArguments, ApplicationsReply)
+STOP_APPLICATION = ToolSignature("rules.stop_application", ApplicationArguments, ApplicationReply)
+RESUME_APPLICATION = ToolSignature("rules.resume_application", ResumeApplicationArguments, ApplicationReply)
+UNDO_APPLICATION = ToolSignature("rules.undo_application", ApplicationArguments, UndoApplicationReply)
+LIST_FOR_AGENT = ToolSignature("list_rules", ListRulesArguments, RulesReply)
+TRY_FOR_AGENT = ToolSignature("try_rule", TryRuleArguments, TrialReply)
+PROPOSE = ToolSignature("propose_rule", ProposeRuleArguments, RuleReply)

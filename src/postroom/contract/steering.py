@@ -6,11 +6,14 @@ from typing import Annotated
 
 from pydantic import Field, PlainSerializer, Secret, StrictBool
 
-from postroom.contract.fields import Id, Moment
+from postroom.contract.fields import EndpointIdentity, Id, Moment
 from postroom.contract.tool import Arguments, Reply, ToolSignature
 from postroom.domain.roles import Permission, Role
+from postroom.domain.validation import MOST_CEILING_CENTS, shaped
 
-_AccessToken = Annotated[str, Field(min_length=1, max_length=10_000, pattern=r"^[!-~]+$")]
+_AccessToken = Annotated[
+    str, Field(min_length=1, max_length=10_000), shaped(r"[!-~]*", "has spaces or characters that no token has")
+]
 
 
 def _revealed(secret: Secret[str]) -> str:
@@ -23,7 +26,7 @@ class NewTokenArguments(Arguments):
     expires_days: int | None = Field(None, ge=1, le=3_650, description="unset: never, or when its maker expires")
     identity: str | None = Field(None, max_length=320, description="valid for this mailbox only")
     permissions: list[Permission] | None = Field(
-        None, max_length=20, description="unset: all of the role except `approve` and `tokens`"
+        None, max_length=20, description="unset: all of the role except `approve`, `tokens` and `undo`"
     )
 
 
@@ -43,6 +46,10 @@ class AccountArguments(Arguments):
     access_token: Annotated[Secret[_AccessToken], PlainSerializer(_revealed, when_used="json")]
 
 
+class MailboxArguments(Arguments):
+    endpoint_identity: EndpointIdentity
+
+
 class ModelSwitchArguments(Arguments):
     enabled: StrictBool
 
@@ -51,8 +58,21 @@ class QueuedJobArguments(Arguments):
     job: Id
 
 
+MOST_JOBS_AT_ONCE = 200
+
+
+class QueuedJobsArguments(Arguments):
+    jobs: list[Id] = Field(min_length=1, max_length=MOST_JOBS_AT_ONCE)
+
+
 class JobTypeArguments(Arguments):
     type: str = Field(max_length=100, description="the job type, for example classify")
+
+
+class CeilingArguments(Arguments):
+    cents: int | None = Field(
+        None, ge=0, le=MOST_CEILING_CENTS, strict=True, description="the new ceiling of a day; left out: only show it"
+    )
 
 
 class TokenReply(Reply):
@@ -92,25 +112,64 @@ class AccountReply(Reply):
     """What is unusual about it."""
 
 
+class SyncedLabelsReply(Reply):
+    labels: int
+    added: int
+    renamed: list[tuple[str, str]]
+    """Old name, new name."""
+    deleted: list[str]
+    disabled_rules: list[str]
+    """Rules that are off now for this mailbox, because a label that they use was deleted."""
+    changed_rules: list[str]
+    """Rules that name a renamed label by its new name now."""
+    guidance_to_look_at: list[str]
+    """Guidance for the model whose text mentions a label that was renamed or deleted."""
+
+
 class ModelSwitchReply(Reply):
     enabled: bool
     changed_at: Moment | None
     changed_by: str | None
 
 
+class CeilingReply(Reply):
+    ceiling_cents: int
+    """The most that all model calls of a day may cost together."""
+    backfill_share_cents: int
+    """The part of it that backfill jobs may use."""
+    spent_microdollars: int
+    reserved_microdollars: int
+    """By calls under way."""
+    changed_at: Moment | None
+    changed_by: str | None
+    """None: the settings decide."""
+
+
 class JobReply(Reply):
     job: str
 
 
+class ChangedJobs(Reply):
+    jobs: int
+    left: dict[str, str]
+    """Jobs that were left as they were, and why."""
+
+
 class RetriedJobs(Reply):
     jobs: int
+    """How many are queued again."""
+    left: dict[str, str] = Field({}, description="by job: why there is nothing to try again")
 
 
 CREATE_TOKEN = ToolSignature("tokens.create", NewTokenArguments, MadeTokenReply)
 REVOKE_TOKEN = ToolSignature("tokens.revoke", TokenArguments, RevokedTokenReply)
 REVOKE_ALL_TOKENS = ToolSignature("tokens.revoke_all", AllTokensArguments, RevokedTokens)
 ADD_ACCOUNT = ToolSignature("accounts.add", AccountArguments, AccountReply)
+SYNC_LABELS = ToolSignature("accounts.sync_labels", MailboxArguments, SyncedLabelsReply)
+SET_CEILING = ToolSignature("model.ceiling", CeilingArguments, CeilingReply)
 SWITCH_MODEL = ToolSignature("model.switch", ModelSwitchArguments, ModelSwitchReply)
 RETRY_JOB = ToolSignature("jobs.retry", QueuedJobArguments, JobReply)
 CANCEL_JOB = ToolSignature("jobs.cancel", QueuedJobArguments, JobReply)
+RETRY_JOBS = ToolSignature("jobs.retry_many", QueuedJobsArguments, ChangedJobs)
+CANCEL_JOBS = ToolSignature("jobs.cancel_many", QueuedJobsArguments, ChangedJobs)
 RETRY_FAILED_JOBS = ToolSignature("jobs.retry_failed", JobTypeArguments, RetriedJobs)

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic_core import PydanticCustomError
+
+from postroom.domain.validation import unstorable_place
 
 
 class Wire(BaseModel):
@@ -18,9 +21,17 @@ class Wire(BaseModel):
 
 
 class Arguments(Wire):
-    """What a tool takes: exactly these fields."""
+    """What a tool takes: exactly these fields, and no text that a database cannot hold."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _storable(cls, value: object) -> object:
+        if (place := unstorable_place(value)) is not None:
+            context = {"below": ".".join(place)} if place else None
+            raise PydanticCustomError("storable", "holds a NUL character or half of a character", context)
+        return value
 
     @classmethod
     def described(cls) -> dict[str, Any]:

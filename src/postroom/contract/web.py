@@ -1,4 +1,5 @@
-"""The tools for web sources: check them, fetch failed pages again, and recover their history in runs."""
+"""The tools for web sources: follow and leave them, check them, fetch failed pages again, and recover their history in
+runs."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ from postroom.contract.fields import Id
 from postroom.contract.tool import Arguments, Reply, ToolSignature
 
 Slug = Annotated[str, Field(max_length=100)]
+Mode = Literal["SITEMAP", "ARCHIVE", "PAGINATION", "FEED", "PAGE"]
+Notice = Literal["overview", "discord", "email"]
 Limit = Annotated[int | None, Field(ge=1, le=1_000_000, description="up to the limit of the settings, the default")]
 EndDay = Annotated[date | None, Field(description="unset: no limit at this end")]
 
@@ -19,14 +22,43 @@ class LookArguments(Arguments):
     pass
 
 
+class ListSourcesArguments(Arguments):
+    pass
+
+
+class AddSourceArguments(Arguments):
+    url: str = Field(max_length=2_048, description="a feed, sitemap, archive, list or page, or the home page of a site")
+    mode: Mode | None = Field(None, description="unset: find out")
+    slug: Slug | None = Field(None, description="unset: made from the host")
+    name: str | None = Field(None, max_length=200, description="unset: its title")
+    domains: list[str] = Field([], max_length=20, description="other domains that its pages are on")
+    links: list[str] = Field([], max_length=20, description="RE2 patterns: only such addresses are its pages")
+    notify: list[Notice] | None = Field(None, max_length=3, description="where news is reported; unset: the overview")
+    dry_run: StrictBool = Field(False, description="only say what it is")
+
+
+class SourceArguments(Arguments):
+    source: Slug
+
+
+class PauseSourceArguments(Arguments):
+    source: Slug
+    paused: StrictBool = True
+
+
+class NotifyArguments(Arguments):
+    source: Slug
+    notify: list[Notice] = Field(max_length=3, description="empty: nowhere")
+
+
 class RetryPagesArguments(Arguments):
     sources: list[Slug] | None = Field(None, max_length=1_000, description="unset: all")
     dry_run: StrictBool = Field(False, description="only list the failed pages and why")
 
 
 class NewRunArguments(Arguments):
-    sources: list[Slug] = Field(max_length=1_000, description="slugs of `sources.toml`")
-    mode: Literal["SITEMAP", "ARCHIVE", "PAGINATION"]
+    sources: list[Slug] = Field(max_length=1_000, description="their slugs")
+    mode: Mode
     max_urls: Limit = None
     max_urls_per_source: Limit = None
     date_from: EndDay = None
@@ -41,6 +73,32 @@ class RunArguments(Arguments):
 class LookReply(Reply):
     job: str
     """The check that waits or runs."""
+
+
+class FollowedSource(Reply):
+    slug: str
+    name: str
+    domains: list[str]
+    modes: list[str]
+    urls: list[str]
+    origin: str
+    """`file`, or `added`."""
+    paused: bool
+    notify: list[str]
+
+
+class SourcesReply(Reply):
+    sources: list[FollowedSource]
+
+
+class AddedSourceReply(Reply):
+    source: FollowedSource
+    findings: list[str]
+    """How it was recognised."""
+
+
+class SourceReply(Reply):
+    source: str
 
 
 class RetriedPage(Reply):
@@ -60,8 +118,14 @@ class RunReply(Reply):
     status: str
 
 
+LIST_SOURCES = ToolSignature("web.list_sources", ListSourcesArguments, SourcesReply)
+ADD_SOURCE = ToolSignature("web.add_source", AddSourceArguments, AddedSourceReply)
+REMOVE_SOURCE = ToolSignature("web.remove_source", SourceArguments, SourceReply)
+PAUSE_SOURCE = ToolSignature("web.pause_source", PauseSourceArguments, SourceReply)
+SET_NOTIFY = ToolSignature("web.set_notify", NotifyArguments, SourceReply)
 LOOK = ToolSignature("web.look", LookArguments, LookReply)
 RETRY_PAGES = ToolSignature("web.retry", RetryPagesArguments, RetriedPagesReply)
 CREATE_RUN = ToolSignature("web.create_run", NewRunArguments, RunReply)
 RESUME_RUN = ToolSignature("web.resume_run", RunArguments, RunReply)
 CANCEL_RUN = ToolSignature("web.cancel_run", RunArguments, RunReply)
+SOURCES_FOR_AGENT = ToolSignature("list_web_sources", ListSourcesArguments, SourcesReply)

@@ -20,13 +20,13 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.responses import Response
 
 from postroom import audit
-from postroom.accounts.account import get_account
+from postroom.accounts.account import get_account, list_accounts
 from postroom.accounts.enrolment import Enrolment
 from postroom.app.installation import App
 from postroom.audit import Actor
 from postroom.contract.fields import Id
-from postroom.contract.steering import ADD_ACCOUNT, AccountArguments
-from postroom.dashboard.context import Here, RequestContext, api_router, pages_router, permits
+from postroom.contract.steering import ADD_ACCOUNT, SYNC_LABELS, AccountArguments, SyncedLabelsReply
+from postroom.dashboard.context import Here, RequestContext, api_router, named_by, pages_router, permits
 from postroom.dashboard.forms import Form
 from postroom.dashboard.security.proof import ensure_proof
 from postroom.dashboard.settings import AccountRow, account_row
@@ -35,6 +35,7 @@ from postroom.domain.ids import new_id, normal_email
 from postroom.domain.roles import Permission, ProofNeeded, SensitiveChange
 from postroom.mailboxes.gmail.client_secrets import ClientSecrets, parse_client_secrets
 from postroom.mailboxes.gmail.credentials import OAuthGrant, log_in
+from postroom.mailboxes.gmail.permissions import EVERYTHING
 from postroom.mailboxes.gmail.transport import GOOGLE
 from postroom.mailboxes.reachability import require_safe_url
 from postroom.telemetry import logs
@@ -169,8 +170,9 @@ _LONGEST_EMAIL = 320
 
 @pages.get("/settings/accounts/new")
 async def new_account_page(here: Here, email: Annotated[str, Query(max_length=_LONGEST_EMAIL)] = "") -> Response:
-    """`email` is set to log in again to a known mailbox."""
-    form = Form.filled(email=email)
+    """`email` is set to log in again to a known mailbox, with as much access as before."""
+    known = next((each for each in await here.read(list_accounts) if each.email == email), None)
+    form = Form.filled(email=email, full_access="on" if known is not None and EVERYTHING in known.scopes else None)
     return await _page(here, form=form, token_form=form)
 
 
@@ -207,6 +209,24 @@ async def submit_account(here: Here) -> Response:
         return await _page(here, 422, token_form=form.refused(_beside(error, "access_token")))
     message = " ".join([f"{account.email} is added, and its mail is being fetched.", *map(logs.clean, account.remarks)])
     return await here.go("/settings#accounts", message)
+
+
+@pages.post("/settings/accounts/labels")
+async def submit_label_sync(here: Here) -> Response:
+    done = await here.call(SYNC_LABELS, {"endpoint_identity": (await here.form())["email"]})
+    return await here.go("/settings#accounts", _said(done))
+
+
+def _said(done: SyncedLabelsReply) -> str:
+    """What the comparison of labels found, in a sentence or two."""
+    changes = {"added": done.added, "renamed": len(done.renamed), "deleted": len(done.deleted)}
+    said = ", ".join(f"{count} {what}" for what, count in changes.items() if count) or "nothing changed"
+    found = [f"{done.labels} labels: {said}."]
+    if done.changed_rules:
+        found.append(f"Rules that follow a new name: {', '.join(done.changed_rules)}.")
+    if done.disabled_rules:
+        found.append(f"Rules that are off for this mailbox: {', '.join(done.disabled_rules)}.")
+    return " ".join(map(logs.clean, found))
 
 
 def _with_secrets(form: Form, file: bytes) -> Form:
@@ -263,6 +283,13 @@ async def add(here: Here, wanted: AccountArguments) -> AccountRow:
     """Add a mailbox with an access token. The token is tried first and refused if it is for another mailbox."""
     added = await here.call(ADD_ACCOUNT, wanted)
     return await here.read(lambda tx: account_row(get_account(tx, added.email)))
+
+
+@api.post("/{email}/labels")
+@permits(Permission.ACT, named_by("email"))
+async def sync_labels(here: Here, email: str) -> SyncedLabelsReply:
+    """List a mailbox's labels now, and let rules follow what was renamed or deleted."""
+    return await here.call(SYNC_LABELS, {"endpoint_identity": email})
 
 
 @api.post("/logins", status_code=201)

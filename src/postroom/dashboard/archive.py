@@ -29,6 +29,7 @@ from postroom.dashboard.context import Here, api_router, named_by, pages_router,
 from postroom.dashboard.display import charts
 from postroom.dashboard.display.formatting import duration, percent
 from postroom.dashboard.paging import ListQuery, Paged, number_after, paged
+from postroom.dashboard.series import TOPICS, SeriesTopic, TimeWindow, read_series, sync_panels, window_links
 from postroom.db import Tx
 from postroom.db.tables.accounts import sync_windows
 from postroom.domain.errors import NotFound, PostroomError
@@ -285,8 +286,9 @@ _KINDS = list(Coverage)
 
 
 @pages.get("/archive")
-async def archive_page(here: Here) -> Response:
+async def archive_page(here: Here, window: TimeWindow = TimeWindow.DAY) -> Response:
     held = await show_holdings(here)
+    reading = await here.read(lambda tx: read_series(tx, TOPICS[SeriesTopic.SYNC], window, here.now))
     return await here.page(
         "archive/overview.html",
         SECTION,
@@ -297,6 +299,8 @@ async def archive_page(here: Here) -> Response:
         recent={each.account: _recent_chart(each) for each in held if each.recent},
         figures=figures_of(metrics.samples()),
         percent=percent,
+        windows=window_links("/archive", window),
+        panels=sync_panels(reading),
     )
 
 
@@ -323,7 +327,7 @@ async def show_unconnected(here: Here) -> list[TroubledArchive]:
 @api.get("/process")
 @permits(Permission.READ)
 async def process(here: Here) -> ProcessFigures:
-    """Calls to Gmail, their latencies, retries and splits since this process started. No series is kept."""
+    """Calls to Gmail, latencies, retries and splits since this process started; `/api/series` has all processes."""
     return figures_of(metrics.samples())
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
+from fastapi import Query
 from sqlalchemy import ColumnElement, Subquery, func, select
 from starlette.responses import Response
 
@@ -15,7 +16,6 @@ from postroom.dashboard.display.charts import Chart, ChartPart, pie
 from postroom.dashboard.display.formatting import percent
 from postroom.dashboard.forms import FilterChoice, chosen
 from postroom.db import Tx
-from postroom.db.tables.access import connectors as connectors_table
 from postroom.db.tables.mail import messages
 from postroom.domain.errors import NotFound
 from postroom.domain.roles import Permission
@@ -25,6 +25,10 @@ from postroom.switchboard.tools.presence import Connector, list_connectors
 MOST_COUNTED = 500_000
 """If a window has more mail than this, only the newest is counted."""
 _LOOKED_AT = ("policy_tier", "assignment_rule", "direction", "provider", "endpoint_identity", "backfill_job_id")
+
+
+NOT_RECORDED = "not recorded"
+"""The rule of mail that came before rules were recorded, or from a connector that does not say."""
 
 
 class TierWindow(StrEnum):
@@ -54,6 +58,21 @@ _LABELS = {
     TierWindow.WEEK: "Last 7 days",
     TierWindow.MONTH: "Last 30 days",
 }
+
+
+class TierTime(StrEnum):
+    """By which moment mail falls into a window."""
+
+    TAKEN_IN = "taken_in"
+    RECEIVED = "received"
+
+    @property
+    def column(self) -> ColumnElement[datetime]:
+        return messages.c.accepted_at if self is TierTime.TAKEN_IN else messages.c.received_at
+
+    @property
+    def label(self) -> str:
+        return "taken in" if self is TierTime.TAKEN_IN else "received"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +108,9 @@ class RuleShare:
 
 @dataclass(frozen=True, slots=True)
 class TierSnapshot:
-    """Mail that was received from `since` until `taken_at`."""
+    """Mail that was taken in, or received, from `since` until `taken_at`."""
 
+    by: TierTime
     since: datetime
     taken_at: datetime
     total: int
@@ -104,15 +124,17 @@ class TierSnapshot:
         )
 
 
-def tier_snapshot(tx: Tx, since: datetime, now: datetime, where: MailScope | None = None) -> TierSnapshot:
+def tier_snapshot(
+    tx: Tx, since: datetime, now: datetime, where: MailScope | None = None, by: TierTime = TierTime.TAKEN_IN
+) -> TierSnapshot:
     """Incoming mail only.
 
     The window is a bounded subquery, so that the planner uses the index on time and no other.
     """
     window = (
         select(*(messages.c[name] for name in _LOOKED_AT))
-        .where(messages.c.received_at >= since, messages.c.received_at <= now)
-        .order_by(messages.c.received_at.desc())
+        .where(by.column >= since, by.column <= now)
+        .order_by(by.column.desc())
         .limit(MOST_COUNTED)
         .subquery()
     )
@@ -122,8 +144,9 @@ def tier_snapshot(tx: Tx, since: datetime, now: datetime, where: MailScope | Non
     rows = tx.execute(query.group_by(window.c.policy_tier, window.c.assignment_rule)).all()
     counts = {tier: sum(row.messages for row in rows if row.policy_tier == tier) for tier in TIERS}
     total = sum(counts.values())
-    rules = [RuleShare(row.assignment_rule or "none", Tier(row.policy_tier), row.messages) for row in rows]
+    rules = [RuleShare(row.assignment_rule or NOT_RECORDED, Tier(row.policy_tier), row.messages) for row in rows]
     return TierSnapshot(
+        by,
         since,
         now,
         total,
@@ -153,6 +176,8 @@ class ConnectorRow:
 @dataclass(frozen=True, slots=True)
 class ConnectorDetail:
     connector: ConnectorRow
+    others: list[ConnectorRow]
+    """Further connectors of the same mailbox; `mail` is what all of them brought."""
     counters: dict[str, int]
     checkpoint: dict[str, Any]
     window: TierWindow
@@ -164,14 +189,24 @@ def connector_rows(tx: Tx, now: datetime) -> list[ConnectorRow]:
     return sorted((_row(each, now) for each in list_connectors(tx)), key=lambda row: row.is_alive)
 
 
-def connector_detail(tx: Tx, kind: str, identity: str, window: TierWindow, now: datetime) -> ConnectorDetail:
-    here = (connectors_table.c.connector_type == kind) & (connectors_table.c.endpoint_identity == identity)
-    row = tx.execute(select(connectors_table).where(here)).one_or_none()
-    if row is None:
-        raise NotFound("connector", f"no {kind} connector for {identity} has ever reported")
-    found = Connector(**{name: getattr(row, name) for name in Connector.__slots__})
-    mail = tier_snapshot(tx, now - window.length, now, MailScope(kind, identity))
-    return ConnectorDetail(_row(found, now), dict(found.counters), dict(found.checkpoint or {}), window, mail)
+@dataclass(frozen=True, slots=True)
+class DetailWanted:
+    window: TierWindow = TierWindow.DAY
+    by: TierTime = TierTime.TAKEN_IN
+    instance: str | None = None
+    """None: the connector of the mailbox that reported last."""
+
+
+def connector_detail(tx: Tx, kind: str, identity: str, wanted: DetailWanted, now: datetime) -> ConnectorDetail:
+    mine = [each for each in list_connectors(tx) if (each.connector_type, each.endpoint_identity) == (kind, identity)]
+    found = next((each for each in mine if wanted.instance in (None, each.instance)), None)
+    if found is None:
+        raise NotFound("connector", f"no such {kind} connector for {identity} has ever reported")
+    others = [_row(each, now) for each in mine if each is not found]
+    mail = tier_snapshot(tx, now - wanted.window.length, now, MailScope(kind, identity), wanted.by)
+    return ConnectorDetail(
+        _row(found, now), others, dict(found.counters), dict(found.checkpoint or {}), wanted.window, mail
+    )
 
 
 def _row(connector: Connector, now: datetime) -> ConnectorRow:
@@ -199,11 +234,15 @@ async def connectors_page(here: Here) -> Response:
 
 
 @pages.get("/connectors/{kind}/{identity:path}")
-async def connector_page(here: Here, kind: str, identity: str, window: FilterChoice = "") -> Response:
-    wanted = chosen(TierWindow, window, "window") or TierWindow.DAY
-    detail = await connector(here, kind, identity, wanted)
-    chart = detail.mail.chart(f"Mail by tier, {wanted.label.lower()}")
-    return await here.page("connectors/detail.html", SECTION, detail=detail, chart=chart, windows=list(TierWindow))
+async def connector_page(
+    here: Here, kind: str, identity: str, window: FilterChoice = "", by: FilterChoice = "", instance: FilterChoice = ""
+) -> Response:
+    period = chosen(TierWindow, window, "window") or TierWindow.DAY
+    time = chosen(TierTime, by, "by") or TierTime.TAKEN_IN
+    detail = await connector(here, kind, identity, period, time, instance or None)
+    chart = detail.mail.chart(f"Mail by tier, {period.label.lower()}")
+    choices: dict[str, Any] = {"windows": list(TierWindow), "times": list(TierTime)}
+    return await here.page("connectors/detail.html", SECTION, detail=detail, chart=chart, **choices)
 
 
 api = api_router("connectors")
@@ -218,6 +257,15 @@ async def connectors(here: Here) -> list[ConnectorRow]:
 
 @api.get("/{kind}/{identity}")
 @permits(Permission.READ, named_by("identity"))
-async def connector(here: Here, kind: str, identity: str, window: TierWindow = TierWindow.DAY) -> ConnectorDetail:
-    """One connector with its counters, its checkpoint, and the mail of a period by tier."""
-    return await here.read(lambda tx: connector_detail(tx, kind, identity, window, here.now))
+async def connector(
+    here: Here,
+    kind: str,
+    identity: str,
+    window: TierWindow = TierWindow.DAY,
+    by: TierTime = TierTime.TAKEN_IN,
+    instance: Annotated[str | None, Query(max_length=200)] = None,
+) -> ConnectorDetail:
+    """One connector with its counters, its checkpoint, and the mail of a period by tier. Of several connectors of the
+    mailbox: the one named by `instance`, else the one that reported last."""
+    wanted = DetailWanted(window, by, instance)
+    return await here.read(lambda tx: connector_detail(tx, kind, identity, wanted, here.now))

@@ -8,7 +8,7 @@ that declares nothing is closed to every token.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -24,6 +24,7 @@ from postroom.audit import Actor
 from postroom.contract.tool import A, R, ToolSignature
 from postroom.dashboard.display.rendering import render
 from postroom.dashboard.forms import Form
+from postroom.dashboard.mail.sidebar import MailCounts
 from postroom.dashboard.security import sessions
 from postroom.dashboard.security.gate import Hosts
 from postroom.dashboard.security.passphrase import FailedLogins, LoginDelay, PassphraseHasher
@@ -56,8 +57,17 @@ class DashboardServices:
     hasher: PassphraseHasher = field(default_factory=PassphraseHasher)
     login_delay: LoginDelay = field(default_factory=LoginDelay)
     signer: Signer = field(default_factory=Signer)
+    mail_counts: MailCounts = field(default_factory=MailCounts)
     trial_slot: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
     """One rule is tried over the archive at a time: it keeps a core busy for seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """A button beside a notice that takes the change back: where its form goes, and its fields."""
+
+    path: str
+    fields: Mapping[str, Sequence[str]]
 
 
 class RequestContext:
@@ -107,11 +117,15 @@ class RequestContext:
         html = render(template, section=section, now=self.now, path=self.request.url.path, **shown)
         return HTMLResponse(html, status)
 
-    async def go(self, path: str, message: str | None = None, level: str = "done") -> RedirectResponse:
+    async def go(
+        self, path: str, message: str | None = None, level: str = "done", undo: Undo | None = None
+    ) -> RedirectResponse:
         """After a change: redirect to the page that shows it, with a message that it shows once."""
         session = self.visitor.session
         if message is not None and session is not None:
-            notice = {"level": level, "text": message}
+            notice: dict[str, Any] = {"level": level, "text": message}
+            if undo is not None:
+                notice["undo"] = {"path": undo.path, "fields": {name: [*each] for name, each in undo.fields.items()}}
             await self.write(lambda tx: sessions.leave_notice(tx, session.id, notice))
         return RedirectResponse(path, 303)
 

@@ -5,7 +5,8 @@ Nothing here is stored; every figure is read from the database on request.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -15,7 +16,7 @@ from urllib.parse import quote
 from sqlalchemy import func, select
 from starlette.responses import Response
 
-from postroom import kill_switch
+from postroom import audit, kill_switch
 from postroom.accounts.account import Account, AccountStatus, list_accounts
 from postroom.accounts.history_cursor import live_trouble
 from postroom.accounts.troubled import troubled_archives, troubled_number
@@ -24,15 +25,26 @@ from postroom.dashboard.backfill.queries import start_of_day
 from postroom.dashboard.connectors import MailScope, TierSnapshot, connector_rows, tier_snapshot
 from postroom.dashboard.context import Here, api_router, pages_router, permits
 from postroom.dashboard.display.formatting import duration, plural
-from postroom.dashboard.filters import Freshness, contact_state
+from postroom.dashboard.filters.routes import Freshness, contact_state
 from postroom.dashboard.paging import bounded_count, counted
 from postroom.dashboard.queue import PHASE_CONDITIONS, JobPhase, QueueTierRow, queue_tiers
+from postroom.dashboard.series import (
+    TOPICS,
+    SeriesTopic,
+    TimeWindow,
+    mail_panels,
+    queue_panels,
+    read_series,
+    window_links,
+)
+from postroom.dashboard.web.queries import read_sources
 from postroom.db import Tx
 from postroom.db.tables.mail import BACKFILL_JOBS, backfill_spend
 from postroom.db.tables.queue import jobs
-from postroom.db.tables.triage import actions, model_calls
+from postroom.db.tables.triage import actions, model_calls, rules
 from postroom.domain.actions import ActionStatus
 from postroom.domain.backfill import BackfillStatus
+from postroom.domain.jobs import SYNC, JobState
 from postroom.domain.money import from_cents
 from postroom.domain.roles import Permission
 from postroom.domain.tiers import TIERS, Tier
@@ -40,9 +52,15 @@ from postroom.kill_switch import KillSwitch
 from postroom.queue import QueueName
 from postroom.settings import Settings
 from postroom.switchboard.backfill.ledger import day_of
+from postroom.switchboard.spending import OVERRUN, ModelBudget
 from postroom.sync.alerts import alerts_of
+from postroom.sync.service import ARCHIVE_OWNER
 from postroom.sync.status import status_of
+from postroom.triage import review
 from postroom.triage.model import model_problem
+from postroom.triage.rules.store import PROPOSED
+from postroom.web.source_store import SourceNews, news_of
+from postroom.web.sources import NoticeWay, WebSource
 
 _NO_WORKER_AFTER = timedelta(minutes=2)
 _OPEN = (BackfillStatus.PENDING, BackfillStatus.ACTIVE, BackfillStatus.PAUSED, BackfillStatus.COST_CAPPED)
@@ -68,13 +86,15 @@ def needs(
     """The worst first."""
     found = [
         *_approval_needs(tx),
+        *_review_needs(tx),
+        *_proposal_needs(tx),
         *_worker_needs(tiers, now),
         *_failure_needs(tx),
         *_account_needs(tx),
         *_archive_needs(tx),
         *_connector_needs(tx, now),
         *_backfill_needs(tx, settings),
-        *_model_needs(tx, model_problem),
+        *_model_needs(tx, model_problem, now),
     ]
     order = list(NeedLevel)
     return sorted(found, key=lambda need: order.index(need.level))
@@ -87,6 +107,20 @@ def _approval_needs(tx: Tx) -> Iterator[Need]:
         yield Need(NeedLevel.ASK, f"{counted(waiting, 'action')} {verb} approval", "/approvals")
 
 
+def _review_needs(tx: Tx) -> Iterator[Need]:
+    waiting = bounded_count(tx, review.open_items(), 1_000)
+    if waiting.number:
+        verb = "needs" if waiting.number == 1 else "need"
+        yield Need(NeedLevel.ASK, f"{counted(waiting, 'message')} {verb} review", "/review")
+
+
+def _proposal_needs(tx: Tx) -> Iterator[Need]:
+    proposed = bounded_count(tx, select(rules.c.id).where(rules.c.disabled_reason.startswith(PROPOSED)), 100)
+    if proposed.number:
+        verb = "needs" if proposed.number == 1 else "need"
+        yield Need(NeedLevel.ASK, f"{counted(proposed, 'proposed rule')} {verb} your decision", "/rules")
+
+
 def _worker_needs(tiers: list[QueueTierRow], now: datetime) -> Iterator[Need]:
     since = min((line.first_since for line in tiers if line.first_since is not None), default=None)
     if since is not None and not any(line.running for line in tiers) and now - since > _NO_WORKER_AFTER:
@@ -95,7 +129,11 @@ def _worker_needs(tiers: list[QueueTierRow], now: datetime) -> Iterator[Need]:
 
 
 def _failure_needs(tx: Tx) -> Iterator[Need]:
-    failed = bounded_count(tx, select(jobs.c.id).where(PHASE_CONDITIONS[JobPhase.FAILED]), 1_000)
+    """A job that failed with its action is counted as the action, which can be dismissed."""
+    over = (ActionStatus.FAILED, ActionStatus.DISMISSED)
+    of_actions = select(actions.c.job_id).where(actions.c.status.in_(over), actions.c.job_id.is_not(None))
+    alone = jobs.c.id.not_in(of_actions)
+    failed = bounded_count(tx, select(jobs.c.id).where(PHASE_CONDITIONS[JobPhase.FAILED], alone), 1_000)
     if failed.number:
         yield Need(NeedLevel.BAD, f"{counted(failed, 'job')} failed", "/queue?state=failed")
     undone = bounded_count(tx, select(actions.c.id).where(actions.c.status == ActionStatus.FAILED), 1_000)
@@ -112,11 +150,28 @@ def _account_needs(tx: Tx) -> Iterator[Need]:
             yield Need(NeedLevel.BAD, f"{account.email}: {account.last_error or 'its last check failed'}", "/settings")
         if (trouble := live_trouble(tx, account.id)) is not None:
             yield Need(NeedLevel.BAD, f"{account.email}: {trouble.message}", "/archive")
+        if (owner := _archive_owner(tx, account)) is not None:
+            yield Need(NeedLevel.BAD, f"{account.email}: {_NO_SYNC.format(owner=owner)}", "/archive")
         if number := troubled_number(tx, account.id):
             yield _troubled_need(account.email, number)
         for alert in (alert for alert in alerts_of(tx, account.id) if alert.is_in_force):
             level = NeedLevel.BAD if alert.level == "critical" else NeedLevel.WARN
             yield Need(level, f"{account.email}: {alert.message}", "/archive")
+
+
+_NO_SYNC = (
+    "no process syncs this mailbox, because {owner} is the only one that may write to the archive. Run `postroom up` "
+    "in place of separate processes, or keep the archive in PostgreSQL"
+)
+
+
+def _archive_owner(tx: Tx, account: Account) -> str | None:
+    """The process that kept the last sync job from its work, unless that process syncs itself."""
+    mine = jobs.c.idempotency_key == f"{SYNC.name}:{account.id}"
+    done = tx.execute(select(jobs.c.result_json).where(mine, jobs.c.state == JobState.COMPLETED)).scalar()
+    result = json.loads(done) if done else None
+    owner = result.get(ARCHIVE_OWNER) if isinstance(result, dict) else None
+    return None if owner is None or "postroom sync run" in owner else str(owner)
 
 
 def _archive_needs(tx: Tx) -> Iterator[Need]:
@@ -143,7 +198,11 @@ def _connector_needs(tx: Tx, now: datetime) -> Iterator[Need]:
         yield Need(NeedLevel.WARN, text, "/filters")
 
 
-def _model_needs(tx: Tx, problem: str | None) -> Iterator[Need]:
+def _model_needs(tx: Tx, problem: str | None, now: datetime) -> Iterator[Need]:
+    for entry in audit.list_entries(tx, audit.AuditFilter(action=OVERRUN, limit=1)).entries:
+        if entry.at > now - _ALERT_AGE:
+            text = str((entry.after or {}).get("problem", "a model call cost more than it could"))
+            yield Need(NeedLevel.BAD, f"{text[:1].upper()}{text[1:]}", f"/audit?action={OVERRUN}")
     if problem is not None:
         yield Need(NeedLevel.BAD, f"The model is not used, and only rules decide: {problem}", "/settings#model")
     switch = kill_switch.model_switch(tx)
@@ -159,7 +218,7 @@ def _backfill_needs(tx: Tx, settings: Settings) -> Iterator[Need]:
     if wanted.number and not switch.in_force:
         yield Need(
             NeedLevel.WARN,
-            f"Backfill is off ({switch.reason}), and {counted(wanted, 'job')} cannot continue",
+            f"Backfill is off ({switch.reason}), and {counted(wanted, 'job')} cannot continue. {switch.remedy}",
             "/backfill",
         )
     broken = bounded_count(tx, select(table.c.id).where(table.c.status == BackfillStatus.ERROR), 100)
@@ -167,9 +226,12 @@ def _backfill_needs(tx: Tx, settings: Settings) -> Iterator[Need]:
         yield Need(NeedLevel.BAD, f"{counted(broken, 'backfill job')} stopped with an error", "/backfill")
 
 
+_ALERT_AGE = timedelta(days=1)
 _LATELY = 300
 """Waiting times are taken from this many completed jobs."""
 _MOST_JOBS = 20
+_MOST_NEWS = 20
+_NEWS_AGE = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +253,8 @@ class ArchiveProgress:
     complete_until: datetime | None
     """All mail before this is provably in the archive."""
     bad: int
+    progress: str | None = None
+    """`12,400 of 98,000 · 5/s · 4 h left`, while the whole mailbox is walked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +267,7 @@ class JobSpend:
     """Empty: all mail."""
     status: str
     settled: int
+    """With what its connector spent itself."""
     reserved: int
     cap: int
 
@@ -212,6 +277,10 @@ class SpendingToday:
     model_calls: int
     model_microdollars: int
     """All calls to the model today, live mail and history."""
+    counted: int
+    """What counts against the ceiling today, in micro-dollars: settled and reserved."""
+    ceiling: int
+    """For all model calls of a day, in micro-dollars."""
     jobs: list[JobSpend]
 
 
@@ -236,9 +305,18 @@ class Overview:
     has_accounts: bool
     model: ModelState | None
     """Null if no model is configured."""
+    web: list[SourceNews]
+    """What is new at web sources since yesterday, of those whose news is shown here."""
 
 
-def overview(tx: Tx, settings: Settings, now: datetime, model_problem: str | None = None) -> Overview:
+def overview(
+    tx: Tx,
+    settings: Settings,
+    budget: ModelBudget,
+    now: datetime,
+    model_problem: str | None = None,
+    sources: Iterable[WebSource] = (),
+) -> Overview:
     tiers = queue_tiers(tx)
     accounts = list_accounts(tx)
     today = start_of_day(now, settings.backfill)
@@ -247,10 +325,17 @@ def overview(tx: Tx, settings: Settings, now: datetime, model_problem: str | Non
         mail=tier_snapshot(tx, today, now, MailScope(live_only=True)),
         waiting=_waiting(tx, tiers),
         archive=[_archived(tx, account, now) for account in accounts],
-        spending=_spending(tx, settings, today, now),
+        spending=_spending(tx, settings, budget, today, now),
         has_accounts=bool(accounts),
         model=_model_state(tx, settings, accounts, now),
+        web=_web_news(tx, sources, now),
     )
+
+
+def _web_news(tx: Tx, sources: Iterable[WebSource], now: datetime) -> list[SourceNews]:
+    shown = [source for source in sources if NoticeWay.OVERVIEW in source.notify]
+    news = (news_of(tx, source, now - _NEWS_AGE, _MOST_NEWS) for source in shown)
+    return [each for each in news if each.pages]
 
 
 def _waiting(tx: Tx, tiers: Sequence[QueueTierRow]) -> list[TierWaits]:
@@ -288,14 +373,17 @@ def _last_waits(tx: Tx) -> dict[Tier, list[float]]:
 def _archived(tx: Tx, account: Account, now: datetime) -> ArchiveProgress:
     status = status_of(tx, account, now)
     until = datetime.fromtimestamp(status.watermark, UTC) if status.watermark else None
-    return ArchiveProgress(account.email, status.phase, until, status.bad)
+    words = None if status.progress is None else status.progress.words
+    return ArchiveProgress(account.email, status.phase, until, status.bad, words)
 
 
-def _spending(tx: Tx, settings: Settings, today: datetime, now: datetime) -> SpendingToday:
+def _spending(tx: Tx, settings: Settings, budget: ModelBudget, today: datetime, now: datetime) -> SpendingToday:
     calls, spent = tx.execute(
         select(func.count(), func.sum(model_calls.c.cost_microdollars)).where(model_calls.c.created_at >= today)
     ).one()
-    return SpendingToday(calls, int(spent or 0), _job_spends(tx, settings, now))
+    booked = budget.today(tx)
+    counted = booked.settled + booked.reserved
+    return SpendingToday(calls, int(spent or 0), counted, booked.ceiling, _job_spends(tx, settings, now))
 
 
 def _model_state(tx: Tx, settings: Settings, accounts: Sequence[Account], now: datetime) -> ModelState | None:
@@ -311,7 +399,11 @@ def _job_spends(tx: Tx, settings: Settings, now: datetime) -> list[JobSpend]:
     table, day = BACKFILL_JOBS[tx.dialect], day_of(now, settings.backfill.zone)
     today = (backfill_spend.c.job_id == table.c.id) & (backfill_spend.c.day == day)
     query = (
-        select(table, backfill_spend.c.settled_microdollars, backfill_spend.c.reserved_microdollars)
+        select(
+            table,
+            (backfill_spend.c.settled_microdollars + backfill_spend.c.reported_microdollars).label("spent_today"),
+            backfill_spend.c.reserved_microdollars,
+        )
         .join_from(table, backfill_spend, today, isouter=True)
         .where(table.c.status.in_(("active", "pending", "paused", "cost_capped")) | backfill_spend.c.day.is_not(None))
         .order_by(table.c.updated_at.desc())
@@ -326,19 +418,29 @@ def _job_spend(row: Any) -> JobSpend:
         row.endpoint_identity,
         row.target_categories,
         row.status,
-        row.settled_microdollars or 0,
+        row.spent_today or 0,
         row.reserved_microdollars or 0,
         from_cents(row.daily_cost_cap_cents),
     )
 
 
 pages = pages_router()
+_OVER_TIME = [name for topic in SeriesTopic if topic is not SeriesTopic.SYNC for name in TOPICS[topic]]
 
 
 @pages.get("/")
-async def overview_page(here: Here) -> Response:
+async def overview_page(here: Here, window: TimeWindow = TimeWindow.DAY) -> Response:
     shown = await show(here)
-    return await here.page("overview.html", "overview", overview=shown, chart=shown.mail.chart("Mail today by tier"))
+    reading = await here.read(lambda tx: read_series(tx, _OVER_TIME, window, here.now))
+    return await here.page(
+        "overview.html",
+        "overview",
+        overview=shown,
+        chart=shown.mail.chart("Mail today by tier"),
+        windows=window_links("/", window),
+        mail_panels=mail_panels(reading),
+        queue_panels=queue_panels(reading, briefly=True),
+    )
 
 
 api = api_router("overview")
@@ -349,4 +451,5 @@ api = api_router("overview")
 async def show(here: Here) -> Overview:
     """What needs attention, today's mail, waiting times, the archive, and spending."""
     problem = model_problem(here.app.settings.model, here.app.vault)
-    return await here.read(lambda tx: overview(tx, here.app.settings, here.now, problem))
+    sources = (await read_sources(here.app.web)).sources
+    return await here.read(lambda tx: overview(tx, here.app.settings, here.app.budget, here.now, problem, sources))

@@ -41,8 +41,8 @@ class ListQuery(BaseModel, frozen=True):
     @property
     def filter(self) -> str:
         """The filters in force as a query string, so that the link to the next page keeps them."""
-        place = ("after", "limit")
-        return urlencode({name: str(value) for name, value in self if name not in place and value is not None})
+        place = ("after", "before", "limit")
+        return urlencode({name: str(value) for name, value in self if name not in place and value not in (None, "")})
 
     @property
     def is_first_page(self) -> bool:

@@ -16,11 +16,12 @@ from starlette.types import Scope
 
 from postroom.dashboard.display.rendering import render
 from postroom.dashboard.forms import Form
-from postroom.dashboard.security.gate import NotLoggedIn, RequestTooLarge, UnknownHost
+from postroom.dashboard.security.gate import HostNotServed, NotLoggedIn, RequestTooLarge
 from postroom.dashboard.security.passphrase import TooManyAttempts
 from postroom.dashboard.security.proof import PROOF_FIELD, PassphraseNeeded
 from postroom.dashboard.security.sessions import visitor_of
 from postroom.domain.errors import BadInput, NotAllowed, NotFound, PostroomError, Retryable, error_to_wire
+from postroom.domain.validation import problem_steps, problem_text
 from postroom.switchboard.request_limits import BodyTooLarge, TooManyRequests
 from postroom.telemetry import logs
 
@@ -61,7 +62,8 @@ _HTTP_MESSAGES = {
 
 
 def error_response(scope: Scope, error: Exception) -> Response:
-    """The reply to an error. A person who opened a page without a login is redirected to the login."""
+    """The reply to an error. A person who opened a page without a login is redirected to the login, and one who opens
+    an address that only takes forms to the page above it."""
     request = Request(scope)
     problem = problem_of(error)
     if problem.status == 401 and request.method == "GET" and HTML in request.headers.get("accept", ""):
@@ -70,6 +72,8 @@ def error_response(scope: Scope, error: Exception) -> Response:
         return JSONResponse(problem.content, problem.status, problem.headers)
     if isinstance(error, PassphraseNeeded):
         return _confirmation(scope, error)
+    if problem.status == 405 and request.method == "GET":  # a reload of what a form led to
+        return RedirectResponse(request.url.path.rpartition("/")[0] or "/", 303)
     html = render("problem.html", problem=problem, visitor=visitor_of(scope), section=None)
     return HTMLResponse(html, problem.status, problem.headers)
 
@@ -114,7 +118,7 @@ def _status(error: PostroomError) -> int:
 
 _STATUSES: dict[type[PostroomError], int] = {
     NotLoggedIn: 401,
-    UnknownHost: 421,
+    HostNotServed: 421,
     NotAllowed: 403,
     RequestTooLarge: 413,
     BodyTooLarge: 413,
@@ -130,8 +134,9 @@ _STATUSES: dict[type[PostroomError], int] = {
 def _first(error: RequestValidationError) -> BadInput:
     """The first part of the path, query or body that is not valid."""
     first = error.errors()[0]
-    name = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
-    return BadInput(name, str(first["msg"]))
+    part, *steps = problem_steps(first)
+    name = ".".join(steps) or part
+    return BadInput(name, problem_text(first))
 
 
 def _of_http(error: HTTPException) -> HttpProblem:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from fastapi import Query
 from pydantic import Field
@@ -14,13 +16,28 @@ from sqlalchemy import Select, func, literal, select, text
 from starlette.responses import Response
 
 from postroom.contract.fields import Id
-from postroom.contract.steering import CANCEL_JOB, RETRY_FAILED_JOBS, RETRY_JOB, JobTypeArguments, RetriedJobs
+from postroom.contract.steering import (
+    CANCEL_JOB,
+    CANCEL_JOBS,
+    RETRY_FAILED_JOBS,
+    RETRY_JOB,
+    RETRY_JOBS,
+    ChangedJobs,
+    JobTypeArguments,
+    QueuedJobsArguments,
+    RetriedJobs,
+)
+from postroom.contract.tool import ToolSignature
 from postroom.dashboard.context import Here, api_router, pages_router, permits
 from postroom.dashboard.display.formatting import plural
-from postroom.dashboard.forms import query_of
+from postroom.dashboard.forms import chosen, query_of
 from postroom.dashboard.paging import BoundedCount, ListQuery, Paged, SortOrder, bounded_count, paged, row_before
+from postroom.dashboard.series import TOPICS, SeriesTopic, TimeWindow, queue_panels, read_series, window_links
 from postroom.db import Tx
+from postroom.db.tables.mail import messages
 from postroom.db.tables.queue import jobs
+from postroom.db.tables.triage import actions
+from postroom.domain.ids import is_id
 from postroom.domain.roles import Permission
 from postroom.domain.tiers import TIERS, Tier
 from postroom.queue import JobState, QueueName
@@ -67,6 +84,10 @@ class QueueTierRow:
     first_since: datetime | None
     """Since when the next job of this tier has waited."""
 
+    @property
+    def is_busy(self) -> bool:
+        return bool(self.waiting or self.running)
+
 
 @dataclass(frozen=True, slots=True)
 class TypeCount:
@@ -86,11 +107,19 @@ class QueueOverview:
 
 
 @dataclass(frozen=True, slots=True)
+class JobLink:
+    text: str
+    href: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobDetail:
     job: JobRecord
     steps: list[StepRecord]
     can_retry: bool
     can_cancel: bool
+    links: list[JobLink]
+    """What the job is about: its message, action, rule application or run."""
 
 
 class JobsQuery(ListQuery):
@@ -152,7 +181,35 @@ def list_jobs(tx: Tx, wanted: JobsQuery) -> Paged[JobRow]:
 def job_detail(tx: Tx, job_id: str) -> JobDetail:
     job, steps = show_job(tx, job_id)
     can_retry = job.state in (JobState.FAILED, JobState.CANCELED)
-    return JobDetail(job, steps, can_retry, job.state in (JobState.QUEUED, JobState.RUNNING))
+    can_cancel = job.state in (JobState.QUEUED, JobState.RUNNING)
+    return JobDetail(job, steps, can_retry, can_cancel, list(_links(tx, job.payload)))
+
+
+_PLACES = {
+    "action_id": ("Action", "/actions/"),
+    "original_action_id": ("Action", "/actions/"),
+    "application_id": ("Rule on past mail", "/rules/applications/"),
+    "run": ("Run", "/web/runs/"),
+}
+
+
+def _links(tx: Tx, payload: Any) -> Iterator[JobLink]:
+    """Of the ids in a payload. An action or a message that is gone has no page, and so no link."""
+    named = payload if isinstance(payload, dict) else {}
+    ids = {name: value for name, value in named.items() if isinstance(value, str) and is_id(value)}
+    for name in _PLACES.keys() & ids.keys():
+        text, place = _PLACES[name]
+        if text != "Action" or tx.execute(select(actions.c.id).where(actions.c.id == ids[name])).first():
+            yield JobLink(text, f"{place}{ids[name]}")
+    if "message_id" in ids:
+        columns = ("endpoint_identity", "archive_key", "external_event_id", "subject")
+        about = select(*(messages.c[name] for name in columns)).where(messages.c.id == ids["message_id"])
+        row = tx.execute(about).one_or_none()
+        if row is not None:
+            key = row.archive_key or row.external_event_id
+            yield JobLink(
+                row.subject or "(no subject)", f"/mail/{quote(row.endpoint_identity, safe='@')}/{quote(key, safe='')}"
+            )
 
 
 def _ordered(tx: Tx, query: Select[Any], wanted: JobsQuery) -> Select[Any]:
@@ -221,14 +278,24 @@ SECTION = "queue"
 JobsWanted = Annotated[JobsQuery, Query()]
 
 
+class QueuePageQuery(JobsQuery):
+    window: TimeWindow | None = None
+
+
 @pages.get("/queue")
-async def queue_page(here: Here, wanted: JobsWanted) -> Response:
+async def queue_page(here: Here, wanted: Annotated[QueuePageQuery, Query()]) -> Response:
+    window = wanted.window or TimeWindow.DAY
+    reading = await here.read(lambda tx: read_series(tx, TOPICS[SeriesTopic.QUEUE], window, here.now))
     return await here.page(
         "queue/list.html",
         SECTION,
         overview=await here.read(queue_overview),
         jobs=await here.read(lambda tx: list_jobs(tx, wanted)),
         wanted=wanted,
+        windows=window_links(
+            "/queue", window, state=wanted.state, type=wanted.type, queue=wanted.queue, tier=wanted.tier
+        ),
+        panels=queue_panels(reading),
         types=sorted(job_type.name for job_type in here.app.queue.catalogue),
         states=list(JobPhase),
         queues=list(QueueName),
@@ -290,11 +357,52 @@ async def cancel(here: Here, job_id: Id) -> JobDetail:
     return await show_job_detail(here, job_id)
 
 
+@pages.post("/queue/retry")
+async def submit_retry_many(here: Here) -> Response:
+    return await _change_selected(here, RETRY_JOBS, "queued again")
+
+
+@api.post("/jobs/retry")
+@permits(Permission.ACT)
+async def retry_many(here: Here, which: QueuedJobsArguments) -> ChangedJobs:
+    """Queue several failed or cancelled jobs again."""
+    return await here.call(RETRY_JOBS, which)
+
+
+@pages.post("/queue/cancel")
+async def submit_cancel_many(here: Here) -> Response:
+    return await _change_selected(here, CANCEL_JOBS, "cancelled")
+
+
+@api.post("/jobs/cancel")
+@permits(Permission.ACT)
+async def cancel_many(here: Here, which: QueuedJobsArguments) -> ChangedJobs:
+    """Cancel several jobs that wait or run."""
+    return await here.call(CANCEL_JOBS, which)
+
+
+async def _change_selected(here: Here, tool: ToolSignature[QueuedJobsArguments, ChangedJobs], done: str) -> Response:
+    form = await here.form()
+    state = chosen(JobPhase, form["state"], "state")
+    back = f"/queue?{query_of(state=state, type=form['type'])}#jobs"
+    ids = list(form.all("job"))
+    if not ids:
+        return await here.go(back, "Select at least one job first.")
+    changed = await here.call(tool, {"jobs": ids})
+    left = (
+        f" {plural(len(changed.left), 'job')} left as before: {next(iter(changed.left.values()))}"
+        if changed.left
+        else ""
+    )
+    return await here.go(back, f"{plural(changed.jobs, 'job')} {done}.{left}")
+
+
 @pages.post("/queue/retry-failed")
 async def submit_retry_failed(here: Here) -> Response:
     job_type = (await here.form())["type"]
     retried = await here.call(RETRY_FAILED_JOBS, {"type": job_type})
-    return await here.go(f"/queue?{query_of(type=job_type)}", f"{plural(retried.jobs, 'job')} queued again.")
+    left = f" {plural(len(retried.left), 'job')} left as before: nothing to try again." if retried.left else ""
+    return await here.go(f"/queue?{query_of(type=job_type)}", f"{plural(retried.jobs, 'job')} queued again.{left}")
 
 
 @api.post("/retry-failed")

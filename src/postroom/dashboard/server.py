@@ -18,17 +18,31 @@ from starlette.types import Receive, Scope, Send
 
 from postroom import __version__
 from postroom.app.serving import SharedServices
-from postroom.dashboard import accounts, archive, audit, connectors, filters, overview, queue, settings
+from postroom.dashboard import (
+    accounts,
+    analytics,
+    archive,
+    audit,
+    connectors,
+    overview,
+    queue,
+    review,
+    series,
+    settings,
+)
 from postroom.dashboard.accounts import GoogleLogins
-from postroom.dashboard.actions import approvals
+from postroom.dashboard.actions import always_allow, approvals
 from postroom.dashboard.actions import routes as actions
 from postroom.dashboard.backfill import routes as backfill
 from postroom.dashboard.context import DashboardServices, Here, pages_router
 from postroom.dashboard.display import rendering
+from postroom.dashboard.filters import routes as filters
+from postroom.dashboard.filters import why
 from postroom.dashboard.live_updates import MEDIA_TYPE, TOPICS, LiveHub, live_events
+from postroom.dashboard.mail import acting, writing
 from postroom.dashboard.mail import routes as mail
 from postroom.dashboard.problems import error_response
-from postroom.dashboard.rules import guidance
+from postroom.dashboard.rules import guidance, learning, suggestions
 from postroom.dashboard.rules import routes as rules
 from postroom.dashboard.security import login
 from postroom.dashboard.security.gate import Hosts, RequestGate
@@ -65,14 +79,25 @@ ROUTERS: tuple[APIRouter, ...] = (
     login.pages,
     overview.pages,
     overview.api,
+    series.api,
     mail.pages,
+    writing.pages,
+    acting.pages,
+    acting.api,
     mail.api,
+    always_allow.pages,
     approvals.pages,
     approvals.api,
+    review.pages,
+    review.api,
     actions.pages,
     actions.api,
+    suggestions.pages,
+    suggestions.api,
     rules.pages,
     rules.api,
+    learning.pages,
+    learning.api,
     guidance.pages,
     guidance.directions_api,
     guidance.guidance_api,
@@ -82,12 +107,18 @@ ROUTERS: tuple[APIRouter, ...] = (
     connectors.api,
     filters.pages,
     filters.api,
+    filters.contacts_api,
+    why.pages,
+    why.api,
+    why.corrections_api,
     queue.pages,
     queue.api,
     web.pages,
     web.api,
     archive.pages,
     archive.api,
+    analytics.pages,
+    analytics.api,
     audit.pages,
     audit.api,
     settings.pages,
@@ -136,10 +167,11 @@ def _application(services: DashboardServices) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        # As they are: `include_router` would build each of them once more, at the first request, which then takes a
+        # second.
+        routes=[route for router in ROUTERS for route in router.routes],
     )
     app.state.services = services
-    for router in ROUTERS:
-        app.include_router(router)
     for kind in (PostroomError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, _refuse)
     return app

@@ -14,13 +14,16 @@ from starlette.responses import Response
 
 from postroom import audit, kill_switch
 from postroom.accounts.account import Account, list_accounts
+from postroom.app.assistants import AssistantClient, client_config
 from postroom.contract.backfill import SWITCH, SwitchArguments
 from postroom.contract.fields import Id
 from postroom.contract.steering import (
     CREATE_TOKEN,
     REVOKE_ALL_TOKENS,
     REVOKE_TOKEN,
+    SET_CEILING,
     SWITCH_MODEL,
+    CeilingArguments,
     ModelSwitchArguments,
     NewTokenArguments,
     RevokedTokens,
@@ -40,9 +43,11 @@ from postroom.dashboard.security.proof import (
 from postroom.dashboard.security.sessions import LoginSession
 from postroom.db import Tx
 from postroom.domain.errors import BadInput
+from postroom.domain.money import format_dollars, from_cents, parse_dollars, to_cents
 from postroom.domain.roles import PERMISSIONS, Permission, Role, all_permissions
 from postroom.kill_switch import KillSwitch, SwitchState
 from postroom.settings import Settings, reference
+from postroom.switchboard.spending import DaySpending, ModelBudget
 from postroom.switchboard.tokens import (
     AccessToken,
     list_tokens,
@@ -107,15 +112,18 @@ class Setup:
     sessions: list[SessionRow]
     switch: SwitchState
     model_switch: KillSwitch
+    spending: DaySpending
+    """What model calls cost today, and the ceiling."""
 
 
-def setup(tx: Tx, settings: Settings, now: datetime) -> Setup:
+def setup(tx: Tx, settings: Settings, budget: ModelBudget, now: datetime) -> Setup:
     return Setup(
         [account_row(each) for each in list_accounts(tx)],
         sorted((token_row(each, now) for each in list_tokens(tx)), key=lambda row: row.state != "good"),
         [_session(each) for each in sessions.list_sessions(tx, settings.dashboard, now)],
         kill_switch.state(tx, settings.backfill),
         kill_switch.model_switch(tx),
+        budget.today(tx),
     )
 
 
@@ -274,6 +282,13 @@ async def submit_model_switch(here: Here) -> Response:
     return await here.go(back, "The model is on." if on else off)
 
 
+@pages.post("/settings/model-ceiling")
+async def submit_model_ceiling(here: Here) -> Response:
+    cents = to_cents(parse_dollars((await here.form())["dollars"], "dollars"))
+    await here.call(SET_CEILING, {"cents": cents})
+    return await here.go("/settings#model", f"The ceiling is {format_dollars(from_cents(cents))} a day.")
+
+
 def _new_token(form: Form) -> dict[str, Any]:
     role = Role(form.one_of("role", list(Role)))
     days = form.number("expires_days") if form["expires_days"] else None
@@ -298,6 +313,7 @@ async def _page(here: RequestContext, status: int = 200, **values: Any) -> Respo
         has_key=settings.model.provider is not None and api_key(settings.model, here.app.vault) is not None,
         roles=list(Role),
         permissions=PERMISSIONS,
+        assistants=[client_config(client, settings.home) for client in AssistantClient],
         shortest=SHORTEST,
         all_settings=list(all_settings(settings)),
     )
@@ -329,7 +345,7 @@ class ProofReply(BaseModel):
 @permits(Permission.READ)
 async def show(here: Here) -> Setup:
     """Accounts, tokens, logins, and whether backfill and the model are switched on."""
-    return await here.read(lambda tx: setup(tx, here.app.settings, here.now))
+    return await here.read(lambda tx: setup(tx, here.app.settings, here.app.budget, here.now))
 
 
 @api.post("/tokens", status_code=201)
@@ -383,6 +399,14 @@ async def prove(here: Here, wanted: PassphraseProof) -> ProofReply:
 async def switch_backfill(here: Here, wanted: SwitchArguments) -> Setup:
     """Switch all backfill on or off."""
     await here.call(SWITCH, wanted)
+    return await show(here)
+
+
+@api.post("/model-ceiling")
+@permits(Permission.SETTINGS)
+async def set_model_ceiling(here: Here, wanted: CeilingArguments) -> Setup:
+    """Set the most that all model calls of a day may cost together."""
+    await here.call(SET_CEILING, wanted)
     return await show(here)
 
 

@@ -1,4 +1,6 @@
-"""Where transactions run, whichever database is behind it; the drivers' errors become ours here.
+"""Where transactions run, whichever database is behind it; `driver_errors` makes the drivers' errors ours.
+
+SQLAlchemy takes a third of a second to load, so it is loaded with the driver of a database and not with this module.
 
 `Wake` tells waiting workers, here and in other processes, that something was committed. A wake-up is a hint and may be
 lost, so every waiter also looks by itself now and then; it carries one of a few topics and no data.
@@ -11,24 +13,20 @@ from __future__ import annotations
 
 import asyncio
 import re
-import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, TypeVarTuple
 
-from sqlalchemy import Connection, CursorResult, Executable, Select, Table
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, TimeoutError
-
-from postroom.db.types import utc_text
 from postroom.domain.backoff import Backoff
-from postroom.domain.errors import Fatal, PostroomError, Retryable
+from postroom.domain.clock import utc_text
+from postroom.domain.errors import PostroomError
 from postroom.telemetry import logs
-from postroom.telemetry.logs import clean
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection, CursorResult, Executable, Select, Table
     from sqlalchemy.dialects import postgresql, sqlite
 
 
@@ -74,45 +72,6 @@ class Wake(ABC):
     async def close(self) -> None: ...
 
 
-# PostgreSQL: serialization_failure, deadlock_detected
-_RUN_AGAIN = {"40001", "40P01"}
-# PostgreSQL: lock_not_available, idle_in_transaction_session_timeout, read_only_sql_transaction (after a failover)
-_LATER = {"55P03", "25P03", "25006"}
-
-
-def can_run_again(error: DBAPIError) -> bool:
-    """The server rolled the transaction back because of a conflict with another one; it can be run again."""
-    return getattr(error.orig, "sqlstate", None) in _RUN_AGAIN
-
-
-def translate_error(error: DBAPIError) -> PostroomError | None:
-    """What to raise instead; None if the error is a bug of ours and should surface unchanged."""
-    cause = clean(str(error.orig).strip())
-    if isinstance(error.orig, sqlite3.Error):
-        return _of_sqlite(error.orig, cause)
-    if error.connection_invalidated or can_run_again(error):
-        return Retryable(f"The database went away: {cause}")
-    if isinstance(error, OperationalError | InterfaceError) or getattr(error.orig, "sqlstate", None) in _LATER:
-        return Retryable(f"The database cannot be used now: {cause}")
-    return None
-
-
-def _of_sqlite(error: sqlite3.Error, cause: str) -> PostroomError | None:
-    match getattr(error, "sqlite_errorcode", 0) & 0xFF:  # the primary code, without its details
-        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return Retryable("The database is busy: another process holds its write lock.")
-        case sqlite3.SQLITE_FULL:
-            return Retryable("The disk that holds the database is full. Free some space; work goes on by itself.")
-        case sqlite3.SQLITE_IOERR:
-            return Retryable(f"The disk that holds the database does not answer as it should: {cause}")
-        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
-            return Fatal(f"The database cannot be opened for writing ({cause}): check who owns its file and folder.")
-        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-            return Fatal(f"The database file is damaged ({cause}). Restore it from a backup.")
-        case _:
-            return None
-
-
 log = logs.get(__name__)
 
 T = TypeVar("T")
@@ -129,11 +88,22 @@ class Dialect(StrEnum):
     POSTGRESQL = "postgresql"
 
 
+class Reader(Protocol):
+    """What runs hand-written statements that only read: a transaction, or a driver alone (`plain_sqlite.py`)."""
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    def rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Sequence[Sequence[Any]]:
+        """Run a statement as the driver wants it, and fetch what it returns, if anything."""
+
+
 class Tx:
     """One transaction: statements to run now, and what to do once it is committed."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, *, write: bool) -> None:
         self.connection = connection
+        self._locks = write and connection.dialect.name == Dialect.POSTGRESQL
         self.dialect = Dialect(connection.dialect.name)
         self.on_commit: dict[str, AfterCommit] = {}
 
@@ -141,18 +111,18 @@ class Tx:
         return self.connection.execute(statement, parameters)
 
     def rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Sequence[Sequence[Any]]:
-        """Run a hand-written statement as it is, and fetch what it returns, if anything."""
         result = self.connection.exec_driver_sql(sql, dict(parameters or {}))
         return result.all() if result.returns_rows else ()
 
     def locking(self, query: Select[*Ts], *, skip_locked: bool = False) -> Select[*Ts]:
-        """The query with its rows locked until the transaction ends (on SQLite a writer locks the whole database)."""
-        return query.with_for_update(skip_locked=skip_locked) if self.dialect is Dialect.POSTGRESQL else query
+        """The query with its rows locked until the transaction ends. On SQLite a writer locks the whole database; what
+        only reads needs no lock: it sees one moment."""
+        return query.with_for_update(skip_locked=skip_locked) if self._locks else query
 
     def lock_table(self, table: Table) -> None:
         """Lock the table against other writers until the transaction ends (on SQLite a writer locks the whole
         database)."""
-        if self.dialect is Dialect.POSTGRESQL:
+        if self._locks:
             self.connection.exec_driver_sql(f"LOCK TABLE {table.name} IN SHARE ROW EXCLUSIVE MODE")
 
     def insert_missing(self, table: Table, *rows: Mapping[str, Any]) -> None:
@@ -183,7 +153,11 @@ class Database(ABC):
         for remaining in reversed(range(_RUNS_OF_A_TRANSACTION)):
             try:
                 value, on_commit = await self._transact(transaction, write=write)
-            except DBAPIError as error:
+            except PostroomError:
+                raise
+            except Exception as error:
+                from postroom.db.driver_errors import can_run_again, translate_error
+
                 if can_run_again(error) and remaining:
                     await asyncio.sleep(_RIVAL_BACKOFF.delay_s(1))
                     continue
@@ -191,8 +165,6 @@ class Database(ABC):
                 if translated is None:
                     raise
                 raise translated from error
-            except TimeoutError as error:
-                raise Retryable("The database has no free connection; all are busy.") from error
             await self._after(on_commit)
             return value
         raise AssertionError("the last run either returned or raised")
@@ -227,7 +199,9 @@ def bind_time(dialect: Dialect, moment: datetime) -> datetime | str:
 
 
 def read_time(value: datetime | str | None) -> datetime | None:
-    return datetime.fromisoformat(value) if isinstance(value, str) else value
+    if value is None:
+        return None
+    return datetime.fromisoformat(value) if isinstance(value, str) else value.astimezone(UTC)
 
 
 def insert(tx: Tx, table: Table) -> postgresql.Insert | sqlite.Insert:

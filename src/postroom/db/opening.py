@@ -1,38 +1,40 @@
 """Opens a database by its address and brings its schema to the version of this code; a newer schema is refused.
 
-A driver is imported only if it is the one in use, so that commands start faster.
+A driver is imported only if it is the one in use, and SQLAlchemy only with a driver, so that commands start faster.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-
-from sqlalchemy import Connection, inspect, text
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError
+from typing import TYPE_CHECKING
 
 from postroom.db.database import Database, Dialect
 from postroom.domain.errors import BadInput, NewerSchema
 from postroom.domain.extras import Extra, require
 from postroom.settings import DatabaseSettings
 
-SCHEMA_HEAD = "0015"
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+    from sqlalchemy.engine import URL
+
+SCHEMA_HEAD = "0027"
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
+CURRENT_REVISION = "SELECT version_num FROM alembic_version"
 _UPGRADE_LOCK = 0x706F7374  # an arbitrary number that all Postroom processes agree on
 
 
 def schema_revision(connection: Connection) -> str | None:
     """The schema version of this database; None for an empty one."""
-    if not inspect(connection).has_table("alembic_version"):
+    if not connection.dialect.has_table(connection, "alembic_version"):
         return None
-    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    return connection.exec_driver_sql(CURRENT_REVISION).scalar()
 
 
 def upgrade_schema(connection: Connection, target: str = SCHEMA_HEAD) -> None:
     """Run the missing migrations within the caller's transaction; processes that start together take turns."""
     if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK})")
     current = schema_revision(connection)
     if current == target:
         return
@@ -56,6 +58,9 @@ def upgrade_schema(connection: Connection, target: str = SCHEMA_HEAD) -> None:
 
 async def connect(url: str, settings: DatabaseSettings | None = None) -> Database:
     """Open the database and bring its schema up to date; a schema from a newer Postroom is refused."""
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
     settings = settings or DatabaseSettings()
     try:
         parsed = make_url(url)

@@ -114,17 +114,20 @@ class PostgresDatabase(Database):
             hide_parameters=True,
             connect_args=_CONNECT,
         )
+        self._reading = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        """The same connections: all statements of a transaction that only reads see one moment, as on SQLite."""
         event.listen(self._engine.sync_engine, "connect", _read_ids_as_text)
         event.listen(self._engine.sync_engine, "handle_error", _leave_rows_out)
         self.wake = PostgresWake(url.set(drivername="postgresql").render_as_string(hide_password=False))
 
     async def _transact(self, transaction: Callable[[Tx], T], *, write: bool) -> tuple[T, list[AfterCommit]]:
         def run(connection: Connection) -> tuple[T, list[AfterCommit]]:
-            tx = Tx(connection)
+            tx = Tx(connection, write=write)
             value = transaction(tx)
             return value, list(tx.on_commit.values())
 
-        async with self._engine.connect() as connection, connection.begin():
+        engine = self._engine if write else self._reading
+        async with engine.connect() as connection, connection.begin():
             return await connection.run_sync(run)
 
     async def close(self) -> None:

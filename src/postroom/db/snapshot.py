@@ -8,11 +8,13 @@ import subprocess
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-
-from sqlalchemy.engine import URL
+from typing import TYPE_CHECKING
 
 from postroom.domain.errors import Fatal, PostroomError, Retryable
 from postroom.telemetry.logs import clean
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
 
 Copied = Callable[[int], None]
 """Called with the number of bytes copied since its last call. An error that it raises ends the copying."""

@@ -100,7 +100,7 @@ class SqliteDatabase(Database):
     async def _transact(self, transaction: Callable[[Tx], T], *, write: bool) -> tuple[T, list[AfterCommit]]:
         def run() -> tuple[T, list[AfterCommit]]:
             with self._engine.connect().execution_options(immediate=write) as connection, connection.begin():
-                tx = Tx(connection)
+                tx = Tx(connection, write=write)
                 value = transaction(tx)
             return value, list(tx.on_commit.values())
 

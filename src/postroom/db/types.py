@@ -9,12 +9,7 @@ from sqlalchemy import JSON, ColumnElement, DateTime, Index, MetaData, String, T
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-from postroom.domain.clock import require_utc
-
-
-def utc_text(value: datetime) -> str:
-    """ISO 8601 in UTC with a fixed width, so that texts sort as the instants do."""
-    return require_utc(value, "time").isoformat(timespec="microseconds")[:-6] + "Z"
+from postroom.domain.clock import utc_text
 
 
 class Instant(TypeDecorator[datetime]):

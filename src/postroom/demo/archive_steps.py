@@ -23,7 +23,8 @@ from postroom.mailboxes.gmail.credentials import StaticGrant
 from postroom.sim.gmail.generated.schedule import END
 from postroom.switchboard import contacts
 from postroom.switchboard.backfill.job import BackfillJob
-from postroom.switchboard.backfill.operations import BackfillView, NewBackfill
+from postroom.switchboard.backfill.operations import BackfillView
+from postroom.switchboard.backfill.terms import NewBackfill
 from postroom.switchboard.contacts import ContactSource
 from postroom.sync.status import UP_TO_DATE, SyncStatus, status_of
 from postroom.web.evidence import search
@@ -95,7 +96,7 @@ def _count(found: int) -> str:
     return f"{found} found" if found < 100 else "100 or more found"
 
 
-_CAP_CENTS = 5
+_CAP_CENTS = 2
 _ENDED = (BackfillStatus.COMPLETED, BackfillStatus.COST_CAPPED, BackfillStatus.ERROR, BackfillStatus.CANCELLED)
 
 
@@ -108,7 +109,7 @@ class RecoveredMail:
     job: BackfillJob
     spent: Micros
     most: Micros
-    """That was ever spent and set aside together: a message is set aside at the most that it can cost."""
+    """That was ever spent and reserved together: a call is reserved at the most that it can cost."""
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -129,16 +130,16 @@ class Recovery:
     @property
     def lines(self) -> tuple[str, ...]:
         most = format_dollars(self.capped.most)
-        end = f"  with {most} spent or set aside, one more might have passed the cap"
+        end = f"  with {most} spent or reserved, one more call might have passed the cap"
         return (*self.selective.lines, *self.capped.lines, end)
 
 
 async def recover_old_mail(scene: DemoSession) -> Recovery:
     finance = _wanted(scene, 365, 500, "finance")
-    all_mail = replace(_wanted(scene, 120, _CAP_CENTS), auto_resume=False)
-    selective = await _recovered(scene, "money matters of the last year", finance)
-    capped = await _recovered(scene, "all mail of four months", all_mail)
-    return Recovery(selective, capped)
+    all_mail = replace(_wanted(scene, 3_650, _CAP_CENTS), auto_resume=False)
+    selective = await _begun(scene, "money matters of the last year", finance)
+    capped = await _begun(scene, "all mail of ten years", all_mail)
+    return Recovery(await selective.end(scene), await capped.end(scene))
 
 
 def _wanted(scene: DemoSession, days: int, cap_cents: int, *categories: str) -> NewBackfill:
@@ -154,19 +155,30 @@ def _wanted(scene: DemoSession, days: int, cap_cents: int, *categories: str) -> 
     )
 
 
-async def _recovered(scene: DemoSession, said: str, new: NewBackfill) -> RecoveredMail:
-    """The person is shown the estimate, agrees, and the job runs until it is over and every message is paid for."""
+@dataclass(frozen=True)
+class _BegunRecovery:
+    wanted: str
+    estimate: Mapping[str, Any]
+    job_id: str
+
+    async def end(self, scene: DemoSession) -> RecoveredMail:
+        """The job runs until it is over and every message is paid for."""
+        most = [Micros(0)]
+
+        async def has_ended() -> BackfillView | None:
+            view = await scene.app.backfill.show(self.job_id)
+            most.append(view.today.total)
+            return view if view.job.status in _ENDED and not view.today.reserved else None
+
+        view = await scene.until(has_ended, f"the backfill of {self.wanted}")
+        return RecoveredMail(self.wanted, self.estimate, view.job, view.today.settled, max(most))
+
+
+async def _begun(scene: DemoSession, wanted: str, new: NewBackfill) -> _BegunRecovery:
+    """The person is shown the estimate, and agrees."""
     estimate = (await scene.app.estimator().estimate(new)).wire()
     created = await scene.app.backfill.create(DEMO_CALLER, replace(new, estimate=estimate))
-    most = [Micros(0)]
-
-    async def has_ended() -> BackfillView | None:
-        view = await scene.app.backfill.show(created.id)
-        most.append(view.today.total)
-        return view if view.job.status in _ENDED and not view.today.reserved else None
-
-    view = await scene.until(has_ended, f"the backfill of {said}")
-    return RecoveredMail(said, estimate, view.job, view.today.settled, max(most))
+    return _BegunRecovery(wanted, estimate, created.id)
 
 
 def _word(status: BackfillStatus) -> str:

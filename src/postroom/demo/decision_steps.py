@@ -96,7 +96,7 @@ def _one(message: Any, job: Any) -> Served:
     return Served(Tier(message.policy_tier), message.subject, is_full, waited, job.started_at)
 
 
-_BY = {DecidedBy.RULE: "rule", DecidedBy.MODEL: "model", DecidedBy.UNDECIDED: "none"}
+_BY = {DecidedBy.RULE: "rule", DecidedBy.MODEL: "model", DecidedBy.LEARNED: "learned", DecidedBy.UNDECIDED: "none"}
 _STANDING = {ActionStatus.COMPLETED: "done", ActionStatus.APPROVED_PENDING: "waits for you"}
 
 

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 DEMO_CALLER = Caller(Role.DASHBOARD, "the demonstration")
 _LOOK_AGAIN_S = 0.1
-_PATIENCE_S = 90.0
+_PATIENCE_S = 180.0
 _MOST_LOOKED_AT, _MOST_REPORTED = 100, 2
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.message import EmailMessage
-from email.utils import make_msgid
+from email.utils import make_msgid, parseaddr
 from typing import Any
 
 from postroom.sim.model.answers import Script, ScriptedAnswer
@@ -29,6 +29,8 @@ class DemoLetter:
 
     def raw(self, to: str) -> bytes:
         message = EmailMessage()
+        domain = parseaddr(self.sender)[1].rpartition("@")[2]
+        message["Authentication-Results"] = f"mx.google.com; dmarc=pass header.from={domain}"  # as Gmail adds it
         message["From"], message["To"], message["Subject"] = self.sender, to, self.subject
         message["Message-ID"] = make_msgid(domain="simulated.example")
         for name, value in self.headers.items():

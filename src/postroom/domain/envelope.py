@@ -29,7 +29,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from postroom.domain.errors import BadInput
-from postroom.domain.tiers import Tier
+from postroom.domain.tiers import AssignmentRule, Tier
+from postroom.domain.validation import problem_steps, problem_text
 
 SCHEMA_VERSION = "ingest.v1"
 MOST_ENVELOPES = 100
@@ -183,6 +184,7 @@ class EnvelopeControl(_Part):
         None, description="`gmail:<endpoint_identity>:<message id>` for Gmail; made from source and event if absent"
     )
     policy_tier: Tier = Field(description="how urgent it is")
+    assignment_rule: AssignmentRule | None = Field(None, description="the rule that decided how urgent it is")
     ingestion_tier: IngestionTier = Field(description="`full`, or `metadata`: no body, no model")
     backfill_job_id: JobId | None = Field(None, description="the backfill job that brings it; absent: live mail")
     trace_context: dict[Name, Annotated[str, _line(1_024), BeforeValidator(_printable)]] | None = Field(
@@ -242,18 +244,8 @@ def field_problem(error: ValidationError, whole: str = "envelope") -> BadInput:
     """The first thing that pydantic found wrong, in our words: which field, and why. Never the value itself."""
     first = error.errors(include_url=False, include_input=False)[0]
     named = first.get("ctx", {}).get("field")
-    place = ".".join(str(step) for step in first["loc"] if step not in (_ARCHIVED, _INLINE, "[key]"))
-    return BadInput(str(named or place or whole), _sentence(first["type"], first["msg"]))
-
-
-def _sentence(kind: str, message: str) -> str:
-    match kind:
-        case "missing":
-            return "is missing"
-        case "extra_forbidden":
-            return "is not a field of this object"
-        case _:
-            return message[:1].lower() + message[1:]
+    place = ".".join(step for step in problem_steps(first) if step not in (_ARCHIVED, _INLINE, "[key]"))
+    return BadInput(str(named or place or whole), problem_text(first))
 
 
 def _problem(field: str, problem: str) -> PydanticCustomError:

@@ -57,6 +57,11 @@ class BadInput(PostroomError):
         self.field = field
         self.problem = problem
 
+    def rename(self, field: str) -> None:
+        """Name the field as the caller knows it."""
+        self.field = field
+        self.args = (f"{field}: {self.problem}",)
+
 
 class NotFound(BadInput):
     """What was asked for does not exist."""

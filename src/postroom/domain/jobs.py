@@ -155,6 +155,8 @@ ACTIONS_UPKEEP = JobType("actions.upkeep", KeyUse.REPEATABLE, _ONCE_MORE, keep_c
 APPROVAL_NOTIFY = JobType("approval.notify", KeyUse.REPEATABLE, _OVER_AN_OUTAGE, timedelta(minutes=2))
 """Ask a person about one action. Payload: {"account_id", "action_id"}."""
 APPROVALS_EXPIRE = JobType("approvals.expire", KeyUse.REPEATABLE, _ONCE_MORE, keep_completed=50)
+LOGIN_NOTIFY = JobType("login.notify", KeyUse.REPEATABLE, _OVER_AN_OUTAGE, timedelta(minutes=2), keep_completed=20)
+"""Say in Discord which logins have ended, and which are good again. Payload: none."""
 UNSNOOZE = JobType("unsnooze.gmail", KeyUse.REPEATABLE, _OVER_A_DAY)
 """Bring a snoozed message back, even after a long outage.
 Payload: {"account_id", "message_id", "action_id", "snooze_label_id"}."""
@@ -164,6 +166,12 @@ UNDO = JobType("undo.action", KeyUse.REPEATABLE, _OVER_AN_OUTAGE)
 """Take an action back. Payload: {"account_id", "original_action_id"}."""
 UNDO_MANY = JobType("undo.span", KeyUse.REPEATABLE, keep_completed=100)
 """Take back all that the model or a rule did in a stretch of time. Payload: {"by", "since", "until", "who"}."""
+RULES_APPLY = JobType("rules.apply", KeyUse.REPEATABLE, time_limit=timedelta(hours=12))
+"""Apply a rule to past mail, from where it got to. Payload: {"application_id"}."""
+LEARNING_FIT = JobType("learning.fit", KeyUse.REPEATABLE, _ONCE_MORE, timedelta(minutes=30), keep_completed=100)
+"""Make the weights of local triage anew from its labels. Payload: {"account_id"}."""
+LEARNING_VERDICTS = JobType("learning.verdicts", KeyUse.REPEATABLE, _ONCE_MORE, keep_completed=20)
+"""Take what the owner said about decisions as labels."""
 OUTBOUND_SEND = JobType(
     "outbound.send", KeyUse.REPEATABLE, RetryPolicy(max_attempts=6), timedelta(minutes=10), keep_completed=1_000
 )
@@ -174,6 +182,8 @@ WEB_FETCH = JobType("web.fetch", KeyUse.ONCE, _PAGE, timedelta(minutes=15), keep
 WEB_VERIFY = JobType("web.verify", KeyUse.REPEATABLE, _PAGE, timedelta(minutes=15), keep_completed=100, keep_failed=50)
 WEB_SENTINEL = JobType("web.sentinel", KeyUse.REPEATABLE, _ONCE_MORE, timedelta(hours=6), keep_completed=30)
 WEB_BACKFILL = JobType("web.backfill", KeyUse.REPEATABLE, RetryPolicy(max_attempts=3), timedelta(hours=24))
+WEB_NOTIFY = JobType("web.notify", KeyUse.REPEATABLE, _OVER_AN_OUTAGE, keep_completed=100)
+"""Tell the owner what is new at a web source. Payload: {"source"}."""
 WEB_UPKEEP = JobType("web.upkeep", KeyUse.REPEATABLE, time_limit=timedelta(minutes=5), keep_completed=1)
 
 # Housekeeping
@@ -181,17 +191,21 @@ WEB_UPKEEP = JobType("web.upkeep", KeyUse.REPEATABLE, time_limit=timedelta(minut
 QUEUE_PRUNE = JobType("queue.prune", KeyUse.REPEATABLE, time_limit=timedelta(hours=1))
 RETENTION_PRUNE = JobType("retention.prune", KeyUse.REPEATABLE, time_limit=timedelta(hours=1))
 CONTACTS_EXPORT = JobType("contacts.export", KeyUse.REPEATABLE)
+ARCHIVE_STATISTICS = JobType("archive.statistics", KeyUse.REPEATABLE, time_limit=timedelta(hours=1), keep_completed=5)
+SERIES_UPKEEP = JobType("series.upkeep", KeyUse.REPEATABLE, time_limit=timedelta(minutes=5), keep_completed=1)
 
-OF_ACCOUNTS = (SYNC, SYNC_BAD, ARCHIVE, HISTORY_SYNC, BACKFILL, LABELS_SYNC)
+OF_ACCOUNTS = (SYNC, SYNC_BAD, ARCHIVE, HISTORY_SYNC, BACKFILL, LABELS_SYNC, LEARNING_FIT)
 """Those that `EACH_ACCOUNT` may start."""
 PASSES = (HISTORY_SYNC, INGEST, BACKFILL, ON_DEMAND)
 """Those that run a connector's passes."""
-OF_WEB = (WEB_FETCH, WEB_VERIFY, WEB_SENTINEL, WEB_BACKFILL, WEB_UPKEEP)
+OF_WEB = (WEB_FETCH, WEB_VERIFY, WEB_SENTINEL, WEB_BACKFILL, WEB_NOTIFY, WEB_UPKEEP)
 
 CATALOGUE = JobCatalogue(
     [
         QUEUE_PRUNE,
         RETENTION_PRUNE,
+        SERIES_UPKEEP,
+        ARCHIVE_STATISTICS,
         BACKFILL_UPKEEP,
         CONTACTS_EXPORT,
         CLASSIFY,
@@ -206,9 +220,13 @@ CATALOGUE = JobCatalogue(
         UNDO_MANY,
         LABELS_SYNC,
         ACTIONS_UPKEEP,
+        RULES_APPLY,
         OUTBOUND_SEND,
+        LEARNING_FIT,
+        LEARNING_VERDICTS,
         APPROVAL_NOTIFY,
         APPROVALS_EXPIRE,
+        LOGIN_NOTIFY,
         *PASSES,
         *OF_WEB,
     ]
@@ -221,10 +239,17 @@ _CADENCES = {
     ACTIONS_UPKEEP: "every 1m",
     APPROVALS_EXPIRE: "every 1h",
     WEB_UPKEEP: "every 1m",
+    SERIES_UPKEEP: "every 1m",
     CONTACTS_EXPORT: "every 15m",
+    ARCHIVE_STATISTICS: "every 15m",
+    LEARNING_VERDICTS: "every 1m",
 }
 FIXED_SCHEDULES = tuple(Schedule(job_type.name, job_type.name, cadence) for job_type, cadence in _CADENCES.items())
 """What recurs in every installation, whatever its settings."""
+
+
+LOGIN_NOTICES = Schedule(LOGIN_NOTIFY.name, LOGIN_NOTIFY.name, "every 1m")
+"""Where Discord is set up."""
 
 
 def sentinel_schedule(cadence: str) -> Schedule:

@@ -1,5 +1,4 @@
-"""What asking a model costs, in exact money: the tariff, the estimate for a job, and the most that one message can
-cost.
+"""What asking a model costs, in exact money: the tariff, the estimate for a job, and the most that one call can cost.
 
 Dollars for a million tokens are micro-dollars for one, so amounts need no factor; fractions round up. A reservation
 rests on the bounds of a prompt, which are here: a tokenizer that works on bytes never makes more tokens than there are
@@ -9,6 +8,7 @@ bytes. An estimate is C = N_total * p_full * T_full / 1,000,000 * R; N_total * p
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from enum import StrEnum
@@ -35,6 +35,9 @@ class Tariff(Protocol):
     def cost(self, used: TokenCounts) -> Micros:
         """What a call with these tokens costs."""
 
+    def most(self, tokens_in: int, tokens_out: int) -> Micros:
+        """The most that a call with at most these tokens can cost: at the dearest rate for input."""
+
     def describe(self) -> str:
         """The price, for people."""
 
@@ -48,6 +51,9 @@ class FixedTariff:
 
     def cost(self, used: TokenCounts) -> Micros:
         return _rounded_up(used.input * self.input_price + used.output * self.output_price)
+
+    def most(self, tokens_in: int, tokens_out: int) -> Micros:
+        return self.cost(TokenCounts(tokens_in, tokens_out))
 
     def describe(self) -> str:
         return f"${self.input_price} in, ${self.output_price} out for a million tokens (set by you)"
@@ -63,6 +69,10 @@ class PublishedTariff:
     def cost(self, used: TokenCounts) -> Micros:
         dollars = self._dollars(used)
         return _rounded_up(dollars * MICROS_PER_DOLLAR)
+
+    def most(self, tokens_in: int, tokens_out: int) -> Micros:
+        plain, written = TokenCounts(tokens_in, tokens_out), TokenCounts(tokens_in, tokens_out, cache_write=tokens_in)
+        return max(self.cost(plain), self.cost(written))
 
     def describe(self) -> str:
         cheap = self._dollars(TokenCounts(1_000_000, 0)), self._dollars(TokenCounts(0, 1_000_000))
@@ -120,6 +130,8 @@ class Binds(StrEnum):
 
     RATE = "rate_limit_per_hour"
     COST_CAP = "daily_cost_cap_cents"
+    CEILING = "daily_ceiling"
+    """The share of the ceiling that all backfill has, where that is less than the job's cap."""
     QUOTA = "source_quota"
     NOTHING = "nothing"
     """There is nothing to do."""
@@ -134,19 +146,32 @@ class Duration:
     by_quota_s: int
 
 
+def days_for(calls: Iterable[tuple[Micros, Micros]], limit: Micros) -> int:
+    """On how many days calls are made one after the other, each with its cost and its most: a day ends when the most
+    of the next one no longer fits. One that fits no day is not made."""
+    days, spent = 1, 0
+    for cost, most in calls:
+        if most > limit:
+            continue
+        if spent + most > limit:
+            days, spent = days + 1, 0
+        spent += cost
+    return days
+
+
 def job_duration(
     *,
     messages: int,
     rate_per_hour: int,
-    cost: Micros,
-    cap_per_day: Micros,
+    days: int,
     quota_units: int,
     units_per_minute: int | None,
 ) -> Duration:
-    """How long a job takes: as long as the slowest of its limits. Without a known quota, that one is left out."""
+    """How long a job takes: as long as the slowest of its limits. `days` are those on which its money is spent; without
+    a known quota, that one is left out."""
     by_rate = -(-messages * _HOUR_S // rate_per_hour)
     # A day's budget is spent on that day; only what is left over waits for the next to begin.
-    by_cap = (-(-cost // cap_per_day) - 1) * _DAY_S if cost > cap_per_day else 0
+    by_cap = (days - 1) * _DAY_S
     by_quota = -(-quota_units * 60 // units_per_minute) if units_per_minute else 0
     longest = max(by_rate, by_cap, by_quota)
     if longest == 0:
@@ -160,7 +185,7 @@ def job_duration(
 
 MOST_INSTRUCTION_BYTES = 3_000
 """Instructions, the question asked again, and what a provider adds of its own."""
-MOST_TOOL_BYTES = 9_000
+MOST_TOOL_BYTES = 9_200
 """The tools by which the model answers, with the labels and addresses it may choose from."""
 MOST_GUIDANCE_BYTES = 4_000
 """Directions and rules in the owner's words."""
@@ -198,20 +223,28 @@ def cut_to_bytes(text: str, most_bytes: int) -> str:
     return text
 
 
-def most_input_tokens(text: str) -> int:
-    """The most tokens that a prompt about mail with this text can have."""
-    return MOST_BYTES_BESIDE_TEXT + len(as_data(cut_to_bytes(text, MOST_TEXT_BYTES)).encode())
+PROVIDER_ALLOWANCE = 1_000
+"""Tokens that a provider adds to a request of its own, as the frame of messages and tools."""
+MOST_REQUEST_BYTES = MOST_BYTES_BESIDE_TEXT + MOST_TEXT_BYTES
+"""Of the largest prompt, tools included."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostMeter:
-    """The most that asking the configured model can cost; None if unknown, and then nothing is spent."""
+    """The most that asking the configured model can cost; None if unknown, and then nothing is spent.
+
+    `max_output_tokens` bounds all that a model writes, its reasoning included."""
 
     tariff: Tariff | None
     max_output_tokens: int
 
-    def most(self, text: str) -> Micros | None:
-        """For one call about mail with this text."""
+    def most(self, request_bytes: int) -> Micros | None:
+        """For one call whose prompt and tools have so many bytes."""
         if self.tariff is None:
             return None
-        return self.tariff.cost(TokenCounts(most_input_tokens(text), self.max_output_tokens))
+        return self.tariff.most(request_bytes + PROVIDER_ALLOWANCE, self.max_output_tokens)
+
+    @property
+    def dearest(self) -> Micros | None:
+        """For one call about any message."""
+        return self.most(MOST_REQUEST_BYTES)

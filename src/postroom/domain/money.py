@@ -9,6 +9,7 @@ from postroom.domain.errors import BadInput
 
 Micros = NewType("Micros", int)
 
+NO_MONEY = Micros(0)
 MICROS_PER_DOLLAR = 1_000_000
 MICROS_PER_CENT = 10_000
 _TOO_MUCH = 10**12
@@ -36,7 +37,8 @@ def parse_dollars(text: str, field: str = "amount") -> Micros:
 
 
 def format_dollars(amount: Micros) -> str:
-    """Two decimals where that is exact, up to six where it is not."""
-    whole, fraction = divmod(abs(amount), MICROS_PER_DOLLAR)
-    digits = f"{fraction:06d}".rstrip("0").ljust(2, "0")
-    return f"{'-' if amount < 0 else ''}${whole:,}.{digits}"
+    """Dollars and cents, for people; what is less than a cent, and not nothing, is said to be so."""
+    if 0 < abs(amount) < MICROS_PER_CENT:
+        return "less than $0.01"
+    dollars, cents = divmod((abs(amount) + MICROS_PER_CENT // 2) // MICROS_PER_CENT, 100)
+    return f"{'-' if amount < 0 else ''}${dollars:,}.{cents:02d}"

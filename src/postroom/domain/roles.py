@@ -20,7 +20,7 @@ class Role(StrEnum):
     CONNECTOR = "connector"
     """A program that brings mail from a source."""
     AGENT = "agent"
-    """A language model's client: reads, and asks for mail on demand."""
+    """A language model's client: reads, asks for mail on demand, and proposes. It never approves."""
 
 
 class Permission(StrEnum):
@@ -32,6 +32,8 @@ class Permission(StrEnum):
     INGEST = "ingest"
     CONTACTS = "contacts"
     BACKFILL = "backfill"
+    PROPOSE = "propose"
+    UNDO = "undo"
     ACT = "act"
     APPROVE = "approve"
     RULES = "rules"
@@ -44,13 +46,13 @@ class Permission(StrEnum):
 PERMISSIONS: Mapping[Role, Mapping[Permission, str]] = {
     Role.DASHBOARD: {
         Permission.READ: "look at everything: mail, rules, jobs, settings, the audit log",
-        Permission.ACT: "undo, retry, cancel and reschedule actions and jobs",
+        Permission.ACT: "act on mail; undo, retry, cancel and reschedule actions and jobs; work off the review list",
         Permission.APPROVE: "answer approvals",
         Permission.RULES: "write rules, guidance and directions; none that sends or destroys unattended",
         Permission.BACKFILL: "estimate, create and steer backfill; turn its switch",
-        Permission.WEB: "start, stop and repeat web runs",
+        Permission.WEB: "follow and leave web sources; start, stop and repeat their runs",
         Permission.ACCOUNTS: "add mailboxes",
-        Permission.SETTINGS: "end logins; turn the model off and on; change the passphrase, knowing it",
+        Permission.SETTINGS: "change contacts; end logins; turn the model on or off; change the passphrase, knowing it",
         Permission.TOKENS: "make tokens that may do no more than this one, and revoke those",
     },
     Role.CONNECTOR: {
@@ -59,14 +61,16 @@ PERMISSIONS: Mapping[Role, Mapping[Permission, str]] = {
         Permission.CONTACTS: "copy the addresses of known contacts",
     },
     Role.AGENT: {
-        Permission.READ: "read a message, list decisions and jobs",
+        Permission.READ: "read a message; list decisions, review, approvals, actions, rules, web sources and jobs",
         Permission.SEARCH: "search the archive",
         Permission.FETCH: "have more mail taken in from the mailbox",
+        Permission.PROPOSE: "propose actions and rules, which you approve or reject; try a rule on the archive",
+        Permission.UNDO: "undo actions",
     },
 }
 """What each role may be allowed, in words for a person."""
 
-ASKED_FOR_ONLY = frozenset({Permission.APPROVE, Permission.TOKENS})
+ASKED_FOR_ONLY = frozenset({Permission.APPROVE, Permission.TOKENS, Permission.UNDO})
 """Permissions that a new token has only when they are named."""
 
 
@@ -112,11 +116,17 @@ class SensitiveChange(Enum):
 
     MAKE_TOKEN = ("make a token", _ASKS, "only with `tokens`, and nothing beyond itself")
     UNATTENDED_RULE = ("save or switch on a rule that sends or destroys mail without approval", _ASKS, _REFUSED)
+    PAST_MAIL = ("apply a rule that destroys mail to past mail", _ASKS, _REFUSED)
     FULL_ACCESS = ("ask Google for full access, the right to delete mail for ever", _ASKS, _REFUSED)
-    RAISE_CAP = ("create a backfill job that may spend more a day than the settings say", _ASKS, _REFUSED)
+    RAISE_CAP = ("let a backfill job spend more a day than the settings say", _ASKS, _REFUSED)
+    RAISE_CEILING = ("raise the ceiling of all model spend a day", _ASKS, _REFUSED)
     ARCHIVER = ("let the archiver remove mail at the source (`postroom archive run`, `[archiver]`)", _HOST, _REFUSED)
     SECRETS = ("export secrets, or back them up (`postroom backup`)", _HOST, _REFUSED)
-    CEILINGS = ("change ceilings and caps (`[backfill]`, `[model]` in `postroom.toml`)", _HOST, _REFUSED)
+    CEILINGS = (
+        "change default ceilings and caps (`[backfill]`, `[model]` in `postroom.toml`)",
+        _HOST,
+        _REFUSED,
+    )
     MODEL = ("change the model's address or key (`[model]`)", _HOST, _REFUSED)
     NOTIFICATIONS = ("change where approvals are asked (`[discord]`)", _HOST, _REFUSED)
     ALWAYS_ALLOW = ("change what needs approval (`[safety]`)", _HOST, _REFUSED)

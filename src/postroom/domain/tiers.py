@@ -12,3 +12,12 @@ class Tier(StrEnum):
 
 
 TIERS: tuple[Tier, ...] = tuple(Tier)
+
+
+class AssignmentRule(StrEnum):
+    """Which rule of spec/2 gave a message its tier, in the order in which they are tried."""
+
+    KNOWN_CONTACT = "known_contact"
+    REPLY_TO_OUTBOUND = "reply_to_outbound"
+    DIRECT_CORRESPONDENCE = "direct_correspondence"
+    FALLBACK_DEFAULT = "fallback_default"

@@ -39,20 +39,30 @@ class AuthenticationResult:
 
 
 def authentication_of(headers: Headers, servers: Collection[str], from_domain: str) -> Authentication:
-    """DMARC decides where the server gives it. Else a failure counts, unless the same check passed for the very
-    domain that `From` names: forwarding breaks one signature of several, a forger has none of them."""
+    """DMARC decides where the server gives it. Else one check of SPF or DKIM that passed for the domain that `From`
+    names is enough, as in DMARC: forwarding breaks the one or the other, a forger has neither."""
     results = receiving_results(headers, servers)
     if results is None:
         return Authentication.FAILED
-    dmarc = [each.value for each in results if each.method == "dmarc"]
-    if any(value in _FAILED for value in dmarc):
+    dmarc = [each for each in results if each.method == "dmarc"]
+    if any(each.value in _FAILED for each in dmarc):
         return Authentication.FAILED
-    if "pass" in dmarc:
+    if any(each.value == "pass" and (not each.domain or _aligned(each.domain, from_domain)) for each in dmarc):
         return Authentication.PASSED
-    verdicts = {_verdict([each for each in results if each.method == name], from_domain) for name in ("dkim", "spf")}
-    if Authentication.FAILED in verdicts:
-        return Authentication.FAILED
-    return Authentication.PASSED if Authentication.PASSED in verdicts else Authentication.UNKNOWN
+    checks = [each for each in results if each.method in ("dkim", "spf")]
+    if any(each.value == "pass" and _aligned(each.domain, from_domain) for each in checks):
+        return Authentication.PASSED
+    return Authentication.FAILED if any(each.value in _FAILED for each in checks) else Authentication.UNKNOWN
+
+
+def is_refuted(headers: Headers, from_domain: str) -> bool:
+    """Whether the topmost verdict, whichever server gave it, is that the sender failed. For what only takes trust away:
+    a forger may add a verdict that it passed, and gains nothing here."""
+    topmost = headers.get("Authentication-Results")
+    if topmost is None or "fail" not in topmost.lower():
+        return False
+    server = _identity(_without_comments(topmost[:_LONGEST].partition(";")[0])[0])
+    return authentication_of(headers, (server,), from_domain) is Authentication.FAILED
 
 
 def receiving_results(headers: Headers, servers: Collection[str]) -> tuple[AuthenticationResult, ...] | None:
@@ -111,12 +121,6 @@ def _result(statement: str) -> AuthenticationResult | None:
     properties = {f"{kind}.{name}".lower(): value for kind, name, value in _PROPERTY.findall(statement)}
     signer = next((properties[name] for name in _SIGNER.get(method, ()) if name in properties), "")
     return AuthenticationResult(method, head[2].lower(), signer.rpartition("@")[2].lower().rstrip("."))
-
-
-def _verdict(results: list[AuthenticationResult], from_domain: str) -> Authentication:
-    if any(each.value == "pass" and _aligned(each.domain, from_domain) for each in results):
-        return Authentication.PASSED
-    return Authentication.FAILED if any(each.value in _FAILED for each in results) else Authentication.UNKNOWN
 
 
 def _aligned(signer: str, from_domain: str) -> bool:

@@ -1,4 +1,4 @@
-"""Mail to be sent: replies and forwards with their attachments, as RFC 5322 bytes, the same bytes each time.
+"""Mail to be sent: text, HTML, pictures and attachments, as RFC 5322 bytes, the same bytes each time.
 
 No value can add a header or a recipient: line breaks and other control characters are refused, addresses are
 checked, and every header is written here; only the body's structure is left to the standard library.
@@ -14,7 +14,6 @@ from datetime import datetime
 from email import policy
 from email.message import EmailMessage
 from email.utils import format_datetime
-from html import escape
 
 from postroom.domain.clock import require_utc
 from postroom.domain.errors import BadInput
@@ -107,9 +106,9 @@ def check_message_id(field_name: str, value: str) -> None:
 
 
 WHOLE_MESSAGE = "message/rfc822"
-_MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+-]{1,127}")
+MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+-]{1,127}")
+CHARSET = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:+-]{0,39}")
 _LINE_END = re.compile(rb"\r?\n")
-_SEALED = re.compile(r"(?i)\s*(multipart/(signed|encrypted)|application/(x-)?pkcs7-mime)\b")
 
 
 @dataclass(frozen=True)
@@ -117,24 +116,50 @@ class OutgoingAttachment:
     filename: str
     content_type: str
     content: bytes
+    content_id: str | None = None
+    """Of a picture that the HTML shows, in angle brackets."""
+    charset: str | None = None
+    """Of a text."""
+
+
+@dataclass(frozen=True)
+class HtmlBytes:
+    """HTML in the exact bytes that another message had, with the charset that it named."""
+
+    content: bytes
+    charset: str | None = None
 
 
 def check_attachment(attachment: OutgoingAttachment) -> None:
     check_line("attachments", attachment.filename)
     if not attachment.filename:
         raise BadInput("attachments", "an attachment needs a file name")
+    if attachment.content_id is not None:
+        check_message_id("attachments", attachment.content_id)
+    check_charset("attachments", attachment.charset)
     kind = attachment.content_type.lower()
     structured = kind.startswith(("multipart/", "message/")) and kind != WHOLE_MESSAGE
-    if structured or not _MEDIA_TYPE.fullmatch(kind):
+    if structured or not MEDIA_TYPE.fullmatch(kind):
         raise BadInput(
             "attachments", f"{attachment.content_type[:100]!r} is not a type of content that can be attached"
         )
 
 
+def check_charset(field_name: str, charset: str | None) -> None:
+    if charset is not None and not CHARSET.fullmatch(charset):
+        raise BadInput(field_name, f"{charset[:40]!r} is not the name of a charset")
+
+
 def attach(message: EmailMessage, attachment: OutgoingAttachment) -> None:
     maintype, _, subtype = attachment.content_type.partition("/")
     if attachment.content_type.lower() != WHOLE_MESSAGE:
-        message.add_attachment(attachment.content, maintype=maintype, subtype=subtype, filename=attachment.filename)
+        message.add_attachment(
+            attachment.content,
+            maintype=maintype,
+            subtype=subtype,
+            filename=attachment.filename,
+            params=_charset_of(attachment.charset),
+        )
         return
     cte = "7bit" if attachment.content.isascii() else "8bit"
     message.add_attachment(
@@ -158,32 +183,27 @@ def _place_of(attachment: OutgoingAttachment) -> bytes:
     return b"=_place_" + hashlib.sha256(attachment.content).hexdigest().encode()
 
 
-def carried_over(original: ParsedMail) -> Iterable[OutgoingAttachment]:
-    """The attachments of a message that is passed on."""
-    for number, attachment in enumerate(original.attachments, 1):
-        known = _MEDIA_TYPE.fullmatch(attachment.content_type) and not attachment.content_type.startswith("message/")
-        content_type = attachment.content_type if known else "application/octet-stream"
-        yield OutgoingAttachment(attachment.filename or f"attachment-{number}", content_type, attachment.content())
+def show_inline(html: EmailMessage, picture: OutgoingAttachment) -> None:
+    """Beside the HTML that refers to it by its Content-ID."""
+    maintype, _, subtype = picture.content_type.partition("/")
+    html.add_related(
+        picture.content,
+        maintype=maintype,
+        subtype=subtype,
+        cid=picture.content_id,
+        disposition="inline",
+        filename=picture.filename,
+    )
 
 
-def travels_whole(original: ParsedMail) -> bool:
-    """Whether taking the message apart would spoil it: it is signed or encrypted, invites to a meeting, holds messages
-    of its own, or has nothing that could be quoted."""
-    if _SEALED.match(original.headers.get("Content-Type") or "") or original.calendars:
-        return True
-    holds_mail = any(attachment.content_type.startswith("message/") for attachment in original.attachments)
-    return holds_mail or not (original.best_text.strip() or original.attachments)
-
-
-def as_enclosure(raw: bytes) -> OutgoingAttachment:
-    return OutgoingAttachment("forwarded message.eml", WHOLE_MESSAGE, raw)
+def _charset_of(charset: str | None) -> dict[str, str] | None:
+    return None if charset is None else {"charset": charset}
 
 
 MAX_REFERENCES = 50
 _EXTRA_NAME = re.compile(r"X-[A-Za-z0-9-]{1,70}")
 _AUTO_SUBMITTED = frozenset({"auto-replied", "auto-generated"})
 _REPLY_MARK = re.compile(r"(?i)^\s*(re|aw|sv|antw)(\[\d+\])?\s*:")
-_FORWARD_MARK = re.compile(r"(?i)^\s*(fwd?|wg|tr)\s*:")
 
 
 @dataclass(frozen=True)
@@ -194,7 +214,7 @@ class OutgoingMail:
     to: tuple[Address, ...]
     subject: str
     text: str | None = None
-    html: str | None = None
+    html: str | HtmlBytes | None = None
     cc: tuple[Address, ...] = ()
     bcc: tuple[Address, ...] = ()
     in_reply_to: str | None = None
@@ -224,8 +244,11 @@ class OutgoingMail:
         _check_auto_submitted(self.auto_submitted)
         for attachment in self.attachments:
             check_attachment(attachment)
-        for field_name, body in (("text", self.text), ("html", self.html)):
-            check_encodable(field_name, body or "")
+        check_encodable("text", self.text or "")
+        if isinstance(self.html, HtmlBytes):
+            check_charset("html", self.html.charset)
+        else:
+            check_encodable("html", self.html or "")
 
     def _address_fields(self) -> tuple[tuple[str, tuple[Address, ...]], ...]:
         return ("from", (self.from_,)), ("to", self.to), ("cc", self.cc), ("bcc", self.bcc)
@@ -262,15 +285,22 @@ class OutgoingMail:
         if self.text is not None:
             message.set_content(_with_final_line_end(self.text), cte=_transfer_encoding(self.text))
         if self.html is not None:
-            html, cte = _with_final_line_end(self.html), _transfer_encoding(self.html)
-            if self.text is None:
-                message.set_content(html, subtype="html", cte=cte)
+            self._add_html(message, self.html)
+        html = message.get_body(("html",))
+        for attachment in sorted(self.attachments, key=lambda each: each.content_id is None):
+            if attachment.content_id is not None and isinstance(html, EmailMessage):
+                show_inline(html, attachment)
             else:
-                message.add_alternative(html, subtype="html", cte=cte)
-        for attachment in self.attachments:
-            attach(message, attachment)
+                attach(message, attachment)
         self._name_boundaries(message)
         return message
+
+    def _add_html(self, message: EmailMessage, html: str | HtmlBytes) -> None:
+        add = message.set_content if self.text is None else message.add_alternative
+        if isinstance(html, HtmlBytes):
+            add(html.content, maintype="text", subtype="html", params=_charset_of(html.charset))
+        else:
+            add(_with_final_line_end(html), subtype="html", cte=_transfer_encoding(html))
 
     def _name_boundaries(self, message: EmailMessage) -> None:
         """Boundaries made from the content: a retry sends the same bytes, and no content can hold its own."""
@@ -301,7 +331,7 @@ def reply_to(
         from_=from_,
         to=recipients,
         cc=cc,
-        subject=_marked("Re:", original.subject, _REPLY_MARK),
+        subject=marked_subject("Re:", original.subject, _REPLY_MARK),
         text=text,
         html=html,
         in_reply_to=_usable_id(original.message_id),
@@ -309,41 +339,6 @@ def reply_to(
         attachments=attachments,
         extra_headers=extra_headers,
         auto_submitted=auto_submitted,
-    )
-
-
-def forward_of(
-    original: ParsedMail,
-    *,
-    from_: Address,
-    to: tuple[Address, ...],
-    text: str = "",
-    html: str | None = None,
-    cc: tuple[Address, ...] = (),
-    with_attachments: bool = True,
-    attachments: tuple[OutgoingAttachment, ...] = (),
-    extra_headers: tuple[tuple[str, str], ...] = (),
-    raw: bytes | None = None,
-) -> OutgoingMail:
-    """The original passed on as a new conversation: a note, who wrote what and when, its text and its attachments.
-
-    With its `raw` bytes given, a message that taking it apart would spoil travels whole instead.
-    """
-    if raw is not None and travels_whole(original):
-        carried: tuple[OutgoingAttachment, ...] = (as_enclosure(raw),)
-        quoted = _introduction(original)
-    else:
-        carried = tuple(carried_over(original)) if with_attachments else ()
-        quoted = f"{_introduction(original)}\n\n{original.best_text}"
-    return OutgoingMail(
-        from_=from_,
-        to=to,
-        cc=cc,
-        subject=_marked("Fwd:", original.subject, _FORWARD_MARK),
-        text=f"{text}\n\n{quoted}".lstrip("\n"),
-        html=None if html is None else f"{html}\n<hr>\n<pre>{escape(quoted)}</pre>\n",
-        attachments=(*carried, *attachments),
-        extra_headers=extra_headers,
     )
 
 
@@ -383,20 +378,8 @@ def _others(addresses: Iterable[Address], known: set[str]) -> tuple[Address, ...
     return tuple(address for address in _sendable(addresses) if address.canonical not in known)
 
 
-def _marked(mark: str, subject: str, present: re.Pattern[str]) -> str:
+def marked_subject(mark: str, subject: str, present: re.Pattern[str]) -> str:
     return subject if present.match(subject) else f"{mark} {subject}".strip()
-
-
-def _introduction(original: ParsedMail) -> str:
-    lines = ["---------- Forwarded message ---------", f"From: {_listed(original.from_)}"]
-    if original.date is not None:
-        lines.append(f"Date: {original.date:%Y-%m-%d %H:%M} UTC")
-    lines += [f"Subject: {original.subject}", f"To: {_listed(original.to)}"]
-    return "\n".join(lines + ([f"Cc: {_listed(original.cc)}"] if original.cc else []))
-
-
-def _listed(addresses: tuple[Address, ...]) -> str:
-    return ", ".join(str(address) for address in addresses)
 
 
 def _transfer_encoding(text: str) -> str:

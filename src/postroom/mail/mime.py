@@ -45,6 +45,8 @@ class MimePart:
     start: int
     end: int
     number: int
+    alternative: int | None = None
+    """Where the innermost multipart/alternative around it begins, which tells its parts from others."""
 
     @property
     def body(self) -> bytes:
@@ -67,24 +69,31 @@ class _Walk:
     misleading: int = 0
 
     def leaves(self, headers: Headers, start: int) -> list[MimePart]:
-        return list(self._leaves(headers, start, len(self.raw), 0, _DEFAULT_TYPE))
+        return list(self._leaves(headers, start, len(self.raw), 0, _DEFAULT_TYPE, None))
 
-    def _leaves(self, headers: Headers, start: int, end: int, depth: int, default_type: str) -> Iterator[MimePart]:
+    def _leaves(
+        self, headers: Headers, start: int, end: int, depth: int, default_type: str, alternative: int | None
+    ) -> Iterator[MimePart]:
         content_type, parameters = content_type_of(headers, default_type)
         if content_type.startswith("multipart/"):
             ranges = self._children(parameters, start, end, depth)
             if ranges is not None:
                 digest = "message/rfc822" if content_type == "multipart/digest" else _DEFAULT_TYPE
+                inner = start if content_type == "multipart/alternative" else alternative
                 for child_start, child_end in ranges:
-                    yield from self._child(child_start, child_end, depth + 1, digest)
+                    yield from self._child(child_start, child_end, depth + 1, digest, inner)
                 return
             if depth < MAX_DEPTH:
                 content_type = _DEFAULT_TYPE  # nothing divides it, so it is shown as it stands
         self.seen += 1
         disposition, details = parse_parameters(headers.get("Content-Disposition") or "")
-        yield MimePart(headers, content_type, parameters, disposition, details, self.raw, start, end, self.seen)
+        yield MimePart(
+            headers, content_type, parameters, disposition, details, self.raw, start, end, self.seen, alternative
+        )
 
-    def _child(self, start: int, end: int, depth: int, default_type: str) -> Iterator[MimePart]:
+    def _child(
+        self, start: int, end: int, depth: int, default_type: str, alternative: int | None
+    ) -> Iterator[MimePart]:
         if self.seen >= MAX_PARTS:
             return
         left = MAX_PART_HEADER_BYTES - self.header_bytes
@@ -93,7 +102,7 @@ class _Walk:
             return
         headers, body, looked_at = read_block(self.raw, self.problems, start, end, left)
         self.header_bytes += looked_at
-        yield from self._leaves(headers, min(body, end), end, depth, default_type)
+        yield from self._leaves(headers, min(body, end), end, depth, default_type, alternative)
 
     def _children(self, parameters: dict[str, str], start: int, end: int, depth: int) -> list[tuple[int, int]] | None:
         if depth >= MAX_DEPTH:

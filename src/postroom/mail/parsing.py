@@ -128,14 +128,19 @@ def parse_headers(raw: bytes) -> Headers:
     return split_headers(with_line_ends(raw[: MAX_BLOCK_BYTES + 4]), [])[0]
 
 
+def leaves_of(raw: bytes, problems: list[str]) -> list[MimePart]:
+    """The parts of a message; `problems` gets what is wrong with how it is put together."""
+    raw = with_line_ends(raw)
+    headers, body_start = split_headers(raw, [])
+    return parts_of(headers, raw, body_start, problems)
+
+
 def body_text(raw: bytes) -> str:
     """What the body of a message says; its files are not looked at."""
     problems: list[str] = []
-    raw = with_line_ends(raw)
-    headers, body_start = split_headers(raw, problems)
     content = _Content()
-    for part in parts_of(headers, raw, body_start, problems):
-        if _is_body(part):
+    for part in leaves_of(raw, problems):
+        if is_body(part):
             content.add(part, problems)
     text, html = "\n".join(content.text), "\n".join(content.html)
     return text if text and not text.isspace() else html_to_text(html, MAX_HTML_CHARS)
@@ -156,7 +161,7 @@ class _Content:
     """How many bytes of text were read, by type of content."""
 
     def add(self, part: MimePart, problems: list[str]) -> None:
-        if _is_body(part):
+        if is_body(part):
             (self.text if part.content_type == "text/plain" else self.html).append(self._text_of(part, problems))
             return
         if part.content_type in _CALENDAR_TYPES:
@@ -177,7 +182,8 @@ class _Content:
         return text.replace("\r\n", "\n")
 
 
-def _is_body(part: MimePart) -> bool:
+def is_body(part: MimePart) -> bool:
+    """Whether the part is text to be read, and not a file."""
     is_text = part.content_type in ("text/plain", "text/html")
     return is_text and part.disposition != "attachment" and not filename_of(part)
 

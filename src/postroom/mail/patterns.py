@@ -84,12 +84,12 @@ def fold(text: str) -> str:
 
 def any_of(patterns: Sequence[str], place: str) -> Pattern:
     """Found where any of the patterns is found."""
-    return Pattern(_compiled(_either(patterns, place), place))
+    return Pattern(_compiled(either(patterns, place), place))
 
 
 def any_words(patterns: Sequence[str], place: str) -> Pattern:
     """Found where any of the patterns is found as whole words: RE2's own word boundary knows only ASCII."""
-    whole = _either(patterns, place)
+    whole = either(patterns, place)
     return Pattern(_compiled(rf"(?:^|[^\pL\pN])(?:{whole})(?:$|[^\pL\pN])", place))
 
 
@@ -98,7 +98,7 @@ def in_any_case(pattern: str, place: str) -> Pattern:
     return Pattern(_compiled(pattern, place, case_sensitive=False))
 
 
-def _either(patterns: Sequence[str], place: str) -> str:
+def either(patterns: Sequence[str], place: str) -> str:
     """The alternatives in one; each is tried alone first, so that a stray bracket cannot pair up with one of ours."""
     folded = [_folded(pattern) for pattern in patterns]
     for pattern in folded:

@@ -47,12 +47,19 @@ _MACHINE = (
     r"^(notifications?|notify|alerts?|monitoring|tracking|builds?|ci|status|updates?|jira|noreply-git)([._+-][^@]*)?@"
 )
 
+SPAM_LIKE = "It looks like spam that Gmail has not labelled: its headers are kept, its body is not read."
+
 RULES: tuple[dict[str, Any], ...] = (
     {"tier": 3, "condition": {"labels": ["SPAM"]}, "note": "Gmail calls it spam, whatever it says it is."},
     {
         "tier": 3,
         "condition": {"labels": ["CATEGORY_PROMOTIONS"], "headers": {"List-Unsubscribe": "."}},
         "note": "Gmail and the sender both say that it is advertising.",
+    },
+    {
+        "tier": 2,
+        "condition": {"kinds": ["spam_like"], "without_kinds": ["discussion"]},
+        "note": SPAM_LIKE,
     },
     {
         "tier": 2,
@@ -79,6 +86,7 @@ RULES: tuple[dict[str, Any], ...] = (
             "bulk": True,
             "headers": {"List-Unsubscribe": "."},
             "without_headers": ["List-Post", "In-Reply-To"],
+            "without_kinds": ["discussion"],
         },
         "note": "Sent to many, with a way out; discussion lists, where people write, are not meant.",
     },
@@ -88,6 +96,7 @@ RULES: tuple[dict[str, Any], ...] = (
             "headers": {"List-Unsubscribe": ".", "List-ID": "."},
             "without_headers": ["List-Post", "In-Reply-To"],
             "without_labels": ["CATEGORY_FORUMS", "CATEGORY_PERSONAL"],
+            "without_kinds": ["discussion"],
         },
         "note": "The same for senders that leave Precedence out.",
     },

@@ -15,14 +15,17 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from postroom.domain.errors import BadInput
+from postroom.domain.validation import problem_text, shaped
 from postroom.mail.addresses import canonical_address, parse_addresses
+from postroom.mail.header_features import is_bulk
 from postroom.mail.headers import Headers
 from postroom.mail.patterns import LONGEST_TEXT, Pattern, in_any_case
+from postroom.mail.sender_kinds import KIND_HEADERS, Kind, MailKinds, kinds_of
 
 MAX_RULES = 500
 MAX_VALUES = 200
 _LONGEST_PATTERN = 1_000
-_BULK = frozenset({"bulk", "list", "junk"})
+_LIST_HEADERS = ("List-Id", "List-Post", "List-Unsubscribe")
 
 
 class Treatment(IntEnum):
@@ -67,8 +70,9 @@ def _one_line(text: str) -> str:
 _Text = Annotated[str, StringConstraints(min_length=1, max_length=300)]
 _Pattern = Annotated[str, StringConstraints(min_length=1, max_length=_LONGEST_PATTERN), AfterValidator(_check_pattern)]
 _Domain = Annotated[_Text, AfterValidator(_check_domain)]
+_Kind = Annotated[Kind, Field(strict=False)]
 _Mailbox = Annotated[_Text, AfterValidator(_check_address)]
-_HeaderName = Annotated[str, StringConstraints(pattern=r"^[!-9;-~]{1,200}$")]
+_HeaderName = Annotated[str, shaped(r"[!-9;-~]{1,200}", "is not the name of a header")]
 
 
 class _Strict(BaseModel):
@@ -90,10 +94,17 @@ class TierPolicyCondition(_Strict):
     without_labels: Annotated[list[_Text], Field(max_length=MAX_VALUES)] = []
     bulk: bool | None = None
     """Whether a `Precedence` header speaks of a mass mailing."""
+    kinds: Annotated[list[_Kind], Field(max_length=len(Kind))] = []
+    """Kinds of sender that the headers speak of, all of them: `bulk`, `robot`, `person`, `spam_like`, `discussion`."""
+    without_kinds: Annotated[list[_Kind], Field(max_length=len(Kind))] = []
 
     @property
     def is_empty(self) -> bool:
         return self == TierPolicyCondition()
+
+    @property
+    def asks_for_kinds(self) -> bool:
+        return bool(self.kinds or self.without_kinds)
 
 
 class TierPolicyRule(_Strict):
@@ -134,14 +145,14 @@ class _Facts:
     def bulk(self) -> bool:
         return is_bulk(self.headers)
 
+    @functools.cached_property
+    def kinds(self) -> MailKinds:
+        return kinds_of(self.headers, self.labels)
 
-def is_bulk(headers: Headers) -> bool:
-    """Whether a `Precedence` header says that this went to many."""
-    return any(
-        word.strip() in _BULK
-        for value in headers.get_all("Precedence")
-        for word in value.lower().split(";")[0].split(",")
-    )
+
+def is_list_mail(headers: Headers) -> bool:
+    """Whether it came through a mailing list or went to many subscribers (RFC 2919, RFC 2369, `Precedence`)."""
+    return any(name in headers for name in _LIST_HEADERS) or is_bulk(headers)
 
 
 @dataclass(frozen=True)
@@ -163,7 +174,8 @@ class TierPolicy:
     def headers_read(self) -> frozenset[str]:
         """The headers that any rule looks at; a connector need fetch no others."""
         named = {name for rule in self.rules for name in (*rule.condition.headers, *rule.condition.without_headers)}
-        return frozenset({"From", "Subject", "Precedence", *named})
+        of_kinds = KIND_HEADERS if any(rule.condition.asks_for_kinds for rule in self.rules) else ()
+        return frozenset({"From", "Subject", "Precedence", *of_kinds, *named})
 
     def to_json(self) -> dict[str, Any]:
         return {"version": self.version, "rules": [rule.model_dump(exclude_defaults=True) for rule in self.rules]}
@@ -174,10 +186,10 @@ def parse_rule(data: object, where: str = "rule") -> TierPolicyRule:
     try:
         rule = TierPolicyRule.model_validate(data)
     except ValidationError as error:
-        problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
+        problem = error.errors(include_input=False, include_url=False)[0]
         path = ".".join(str(part) for part in problem["loc"] if part != "[key]")
         raise BadInput(
-            f"{_named(data, where)}.{path}" if path else _named(data, where), _said(problem["msg"])
+            f"{_named(data, where)}.{path}" if path else _named(data, where), problem_text(problem)
         ) from None
     if rule.condition.is_empty:
         raise BadInput(f"{_named(data, where)}.condition", "holds no condition, so the rule would match all mail")
@@ -205,12 +217,17 @@ def _named(data: object, where: str) -> str:
     return f"{where} ({note[:60]})" if isinstance(note, str) and note.isprintable() and note else where
 
 
-def _said(message: str) -> str:
-    return message.removeprefix("Value error, ")
-
-
 def _holds(when: TierPolicyCondition, facts: _Facts) -> bool:
-    return _sender_holds(when, facts) and _labels_hold(when, facts) and _headers_hold(when, facts)
+    return (
+        _sender_holds(when, facts)
+        and _labels_hold(when, facts)
+        and _headers_hold(when, facts)
+        and (not when.asks_for_kinds or _kinds_hold(when, facts.kinds))
+    )
+
+
+def _kinds_hold(when: TierPolicyCondition, found: MailKinds) -> bool:
+    return all(found.is_a(kind) for kind in when.kinds) and not any(found.is_a(kind) for kind in when.without_kinds)
 
 
 def _sender_holds(when: TierPolicyCondition, facts: _Facts) -> bool:

@@ -246,6 +246,10 @@ _BURST = 1.5
 """How many seconds' worth of requests may follow a pause at once."""
 
 
+_URGENT_RPS, _URGENT_BURST = 1.0, 8.0
+"""At least: an action takes a few calls, and a person waits for them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reserve:
     """The part of the allowance that only urgent lanes may use.
@@ -296,6 +300,7 @@ class CallGate:
         self._used = UnitWindow()
         self._urgent_used = UnitWindow()
         self._requests = TokenBucket(tuner.rps, _burst(tuner.rps), now)
+        self._urgent_requests = TokenBucket(*_urgent_pace(tuner.rps), now)
         per_second = (limits.units_per_minute or 0) / MINUTE_S
         self._units = TokenBucket(per_second, per_second, now) if per_second else None
 
@@ -305,9 +310,12 @@ class CallGate:
             return math.inf
         rps = self.tuner.rps
         self._requests.change(rps, _burst(rps), now)
+        self._urgent_requests.change(*_urgent_pace(rps), now)
+        # Urgent calls do not wait for what a walk has slowed down to, only for a pause that was asked for.
+        requests = self._urgent_requests if lane.may_use_reserve else self._requests
         return max(
             self.tuner.hold_until - now,
-            self._requests.wait_for(1, now),
+            requests.wait_for(1, now),
             self._wait_for_units(lane, units, now),
             0.0,
         )
@@ -318,6 +326,7 @@ class CallGate:
         self._requests.take(1, now)
         self._used.begin(units)
         if lane.may_use_reserve:
+            self._urgent_requests.take(1, now)
             self._urgent_used.begin(units)
         if self._units is not None:
             self._units.take(units, now)
@@ -353,3 +362,8 @@ class CallGate:
 
 def _burst(rps: float) -> float:
     return max(_BURST * rps, 1.0)
+
+
+def _urgent_pace(rps: float) -> tuple[float, float]:
+    """The rate and the burst of urgent calls, which are few."""
+    return max(rps, _URGENT_RPS), max(_burst(rps), _URGENT_BURST)

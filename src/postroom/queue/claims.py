@@ -14,7 +14,7 @@ from typing import Any
 
 from postroom.db import Tx
 from postroom.db.database import bind_time, read_time
-from postroom.db.types import utc_text
+from postroom.domain.clock import utc_text
 from postroom.domain.jobs import JobState
 from postroom.domain.tiers import Tier
 from postroom.queue.job import FINISHED, ClaimedJob, QueueName

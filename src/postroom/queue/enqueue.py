@@ -12,8 +12,7 @@ from sqlalchemy import select, union_all
 from postroom.db import Dialect, Tx
 from postroom.db.database import bind_time
 from postroom.db.tables.queue import job_tombstones, jobs
-from postroom.db.types import utc_text
-from postroom.domain.clock import require_utc
+from postroom.domain.clock import require_utc, utc_text
 from postroom.domain.errors import BadInput
 from postroom.domain.ids import new_id
 from postroom.domain.jobs import JobCatalogue, KeyUse

@@ -1,16 +1,18 @@
-"""Reading the queue: lists, one job with its steps, and numbers. Never changes anything."""
+"""Reading the queue: lists, one job with its steps, and numbers. Never changes anything.
+
+The statements are hand-written, so that a command which shows jobs can do without SQLAlchemy (`db/plain_sqlite.py`).
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
-from sqlalchemy import Row, func, select, text
-
-from postroom.db import Tx
-from postroom.db.tables.queue import job_steps, jobs
+from postroom.db import Reader
+from postroom.db.database import driver_sql, read_time
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import parse_id
 from postroom.domain.jobs import JobState
@@ -83,90 +85,83 @@ class JobFilter:
             raise BadInput("limit", f"{self.limit} is not within 1 to {MOST_JOBS_LISTED}")
 
 
-def list_jobs(tx: Tx, which: JobFilter) -> list[JobRecord]:
+_FIELDS = tuple(field.name for field in fields(JobRecord))
+_TIMES = ("not_before", "heartbeat_at", "created_at", "started_at", "finished_at", "updated_at")
+
+# The columns stand in the order of `JobRecord`.
+_JOB = """
+    SELECT id, type, state, queue_name, policy_tier, priority, payload_json, attempts, max_attempts, idempotency_key,
+           not_before, last_error, result_json, worker_id, heartbeat_at, created_at, started_at, finished_at, updated_at
+    FROM jobs"""
+
+_STEPS = """
+    SELECT name, attempt, started_at, finished_at, result_json, error FROM job_steps WHERE job_id = :id ORDER BY id"""
+
+_UNFINISHED_WITH_KEY = """
+    SELECT id FROM jobs WHERE idempotency_key = :key AND state NOT IN ('completed', 'failed', 'canceled')"""
+
+_STATS = """
+    SELECT queue_name, policy_tier, state, count(*), count(*) FILTER (WHERE ready), min(queued_at) FILTER (WHERE ready)
+    FROM jobs GROUP BY queue_name, policy_tier, state"""
+
+_DEPTH = """
+    SELECT queue_name, policy_tier, count(*) FROM jobs WHERE state = 'queued' AND ready
+    GROUP BY queue_name, policy_tier"""
+
+
+def list_jobs(reader: Reader, which: JobFilter) -> list[JobRecord]:
     """Newest first: by creation, or by when they ended if only finished jobs are wanted."""
-    query = select(jobs).limit(which.limit)
+    wanted = {"state": which.state, "type": which.type, "queue_name": which.queue}
+    conditions = [f"{column} = :{column}" for column, value in wanted.items() if value is not None]
+    order = "id DESC"
     if which.state in FINISHED:
-        query = query.where(jobs.c.finished_at.is_not(None)).order_by(jobs.c.finished_at.desc(), jobs.c.id.desc())
-    else:
-        query = query.order_by(jobs.c.id.desc())
-    if which.state is not None:
-        query = query.where(jobs.c.state == which.state)
-    if which.type is not None:
-        query = query.where(jobs.c.type == which.type)
-    if which.queue is not None:
-        query = query.where(jobs.c.queue_name == which.queue)
-    return [_record(row) for row in tx.execute(query)]
+        conditions.append("finished_at IS NOT NULL")
+        order = "finished_at DESC, id DESC"
+    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+    return [_record(row) for row in _rows(reader, f"{_JOB} {where} ORDER BY {order} LIMIT {which.limit:d}", **wanted)]
 
 
-def show_job(tx: Tx, job_id: str) -> tuple[JobRecord, list[StepRecord]]:
+def show_job(reader: Reader, job_id: str) -> tuple[JobRecord, list[StepRecord]]:
     job_id = parse_id(job_id, "job")
-    row = tx.execute(select(jobs).where(jobs.c.id == job_id)).first()
-    if row is None:
+    found = _rows(reader, f"{_JOB} WHERE id = :id", id=job_id)
+    if not found:
         raise NotFound("job", f"there is no job {job_id}; `postroom jobs list` shows the latest")
-    steps = tx.execute(select(job_steps).where(job_steps.c.job_id == job_id).order_by(job_steps.c.id))
-    return _record(row), [
-        StepRecord(s.name, s.attempt, s.started_at, s.finished_at, _decode(s.result_json), s.error) for s in steps
-    ]
+    return _record(found[0]), [_step(*row) for row in _rows(reader, _STEPS, id=job_id)]
 
 
-def is_under_way(tx: Tx, key: str) -> bool:
-    query = select(jobs.c.id).where(jobs.c.idempotency_key == key, jobs.c.state.not_in(FINISHED))
-    return tx.execute(query).first() is not None
+def is_under_way(reader: Reader, key: str) -> bool:
+    return bool(_rows(reader, _UNFINISHED_WITH_KEY, key=key))
 
 
-def stats(tx: Tx) -> list[QueueLine]:
+def stats(reader: Reader) -> list[QueueLine]:
     """How many jobs are in each line, in the order in which lines are served."""
-    rows = tx.execute(
-        select(
-            jobs.c.queue_name,
-            jobs.c.policy_tier,
-            jobs.c.state,
-            func.count().label("jobs"),
-            func.count().filter(jobs.c.ready).label("ready"),
-            func.min(jobs.c.queued_at).filter(jobs.c.ready).label("oldest"),
-        ).group_by(jobs.c.queue_name, jobs.c.policy_tier, jobs.c.state)
-    )
     lines = [
-        QueueLine(QueueName(r.queue_name), Tier(r.policy_tier), JobState(r.state), r.jobs, r.ready, r.oldest)
-        for r in rows
+        QueueLine(QueueName(queue), Tier(tier), JobState(state), jobs, ready, read_time(oldest))
+        for queue, tier, state, jobs, ready, oldest in _rows(reader, _STATS)
     ]
     places = [*QueueName, *Tier, *JobState]
     return sorted(lines, key=lambda line: [places.index(part) for part in (line.queue, line.tier, line.state)])
 
 
-def depth(tx: Tx) -> dict[tuple[QueueName, Tier], int]:
+def depth(reader: Reader) -> dict[tuple[QueueName, Tier], int]:
     """How many jobs are ready in each line; reads only the index that claims read."""
-    rows = tx.execute(
-        select(jobs.c.queue_name, jobs.c.policy_tier, func.count())
-        .where(text("state = 'queued' AND ready"))  # as the index says it: of a parameter SQLite cannot tell
-        .group_by(jobs.c.queue_name, jobs.c.policy_tier)
-    )
-    return {(QueueName(queue), Tier(tier)): count for queue, tier, count in rows}
+    return {(QueueName(queue), Tier(tier)): count for queue, tier, count in _rows(reader, _DEPTH)}
 
 
-def _record(row: Row[Any]) -> JobRecord:
-    return JobRecord(
-        id=row.id,
-        type=row.type,
-        state=JobState(row.state),
-        queue=QueueName(row.queue_name),
-        tier=Tier(row.policy_tier),
-        priority=row.priority,
-        payload=_decode(row.payload_json),
-        attempts=row.attempts,
-        max_attempts=row.max_attempts,
-        key=row.idempotency_key,
-        not_before=row.not_before,
-        last_error=row.last_error,
-        result=_decode(row.result_json),
-        worker_id=row.worker_id,
-        heartbeat_at=row.heartbeat_at,
-        created_at=row.created_at,
-        started_at=row.started_at,
-        finished_at=row.finished_at,
-        updated_at=row.updated_at,
-    )
+def _rows(reader: Reader, sql: str, **parameters: str | None) -> Sequence[Sequence[Any]]:
+    return reader.rows(driver_sql(reader.dialect, sql), parameters)
+
+
+def _record(row: Sequence[Any]) -> JobRecord:
+    job = dict(zip(_FIELDS, row, strict=True))
+    times = {name: read_time(job[name]) for name in _TIMES}
+    enums = {"state": JobState(job["state"]), "queue": QueueName(job["queue"]), "tier": Tier(job["tier"])}
+    return JobRecord(**job | times | enums | {name: _decode(job[name]) for name in ("payload", "result")})
+
+
+def _step(name: str, attempt: int, started: Any, finished: Any, result: str | None, error: str | None) -> StepRecord:
+    started_at = cast(datetime, read_time(started))
+    return StepRecord(name, attempt, started_at, read_time(finished), _decode(result), error)
 
 
 def _decode(text: str | None) -> Json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -163,6 +163,15 @@ class JobQueue:
 
     async def retry_failed(self, which: FailedJobs, *, dry_run: bool = False) -> Sequence[str]:
         return await self.database.write(lambda tx: self.retry_failed_within(tx, which, dry_run=dry_run))
+
+    def release_within(self, tx: Tx, ids: Collection[str]) -> None:
+        """Let jobs that were put off go on at once, at their old place in line. Others stay as they are."""
+        if ids:
+            self._wake_after(tx, Topic.WORK)
+            put_off = (jobs.c.state == JobState.QUEUED) & ~jobs.c.ready
+            now = self.clock.now()
+            released = {"ready": True, "not_before": None, "queued_at": now, "updated_at": now}
+            tx.execute(update(jobs).where(jobs.c.id.in_(sorted(ids)), put_off).values(**released))
 
     async def declare_schedules(self, *wanted: Schedule) -> None:
         await self.database.write(lambda tx: schedules.declare_schedules(tx, self.catalogue, wanted, self.clock.now()))

@@ -14,6 +14,7 @@ from postroom.queue.job import ClaimedJob, Json
 from postroom.telemetry.logs import clean
 
 _LONGEST_ERROR = 4_000
+_MOST_CAUSES = 5
 
 
 class Postponed(PostroomError):
@@ -89,11 +90,15 @@ def settle(job: ClaimedJob, outcome: Outcome, policy: RetryPolicy, now: datetime
 
 
 def describe(error: BaseException) -> str:
-    """The error and its causes in one line, innermost last."""
+    """The error and its causes in one line, innermost last. A cause that says the same is left out."""
     parts: list[str] = []
     link: BaseException | None = error
-    while link is not None and len(parts) < 5:
-        parts.append(f"{type(link).__name__}: {_text_of(link)}".removesuffix(": "))
+    for _ in range(_MOST_CAUSES):  # an error may be raised from itself
+        if link is None:
+            break
+        part = f"{type(link).__name__}: {_text_of(link)}".removesuffix(": ")
+        if part not in parts:
+            parts.append(part)
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
     return storable(clean(" <- ".join(parts)))
 

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping
 
 from opentelemetry.metrics import CallbackOptions, Observation
 
+from postroom.domain.series import Series
 from postroom.domain.tiers import TIERS, Tier
 from postroom.queue.job import ClaimedJob, QueueName
 from postroom.queue.plan import Pick
 from postroom.telemetry.metrics import meter
+from postroom.telemetry.series import RECORDER
 
 _dequeued = meter.create_counter(
     "butlers.switchboard.queue.dequeue_by_tier", unit="{job}", description="jobs handed to a worker"
@@ -21,6 +23,8 @@ _waited = meter.create_histogram(
 _finished = meter.create_counter(
     "butlers.switchboard.queue.settled", unit="{job}", description="attempts that ended, by job type and outcome"
 )
+_WAITS = {queue: Series(f"queue.wait.{queue}") for queue in QueueName}
+_ENDS = {"failed": Series.JOBS_FAILED, "retried": Series.JOBS_RETRIED}
 _depths: dict[tuple[QueueName, Tier], int] = {}
 
 
@@ -44,6 +48,7 @@ def record_claims(claimed: Iterable[tuple[Pick, ClaimedJob]]) -> None:
     counts: Counter[tuple[QueueName, Tier, bool]] = Counter()
     for pick, job in claimed:
         counts[pick.queue, pick.tier, pick.override] += 1
+        RECORDER.time(_WAITS[pick.queue], job.waited_s)
         _waited.record(job.waited_s, {"policy_tier": pick.tier.value, "queue_name": pick.queue.value})
     for (queue, tier, override), count in counts.items():
         _dequeued.add(
@@ -58,6 +63,8 @@ def record_claims(claimed: Iterable[tuple[Pick, ClaimedJob]]) -> None:
 
 def record_settled(counts: Mapping[tuple[str, str], int]) -> None:
     for (job_type, outcome), count in counts.items():
+        if outcome in _ENDS:
+            RECORDER.count(_ENDS[outcome], count)
         _finished.add(count, {"job_type": job_type, "outcome": outcome})
 
 

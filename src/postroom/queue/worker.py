@@ -66,7 +66,7 @@ class _Run:
 
     def end(self, why: _Stop) -> None:
         """Stop the handler. One that has completed its job has no lease to lose, but must end too."""
-        if self.task is not None and not (why is _Stop.LEASE_LOST and self.context.is_completed):
+        if self.task is not None and not (why is _Stop.LEASE_LOST and self.context.is_settled):
             self.stop = self.stop or why
             self.task.cancel()
 
@@ -232,7 +232,7 @@ class Worker:
             del self._runs[run.job.id]
         called_off = Interrupted() if run.stop is _Stop.DRAIN else None
         outcome = called_off if task.cancelled() else task.result()
-        if outcome is not None and not run.context.is_completed:
+        if outcome is not None and not run.context.is_settled:
             self._settlements.append((run.job, self._settle(run.job, outcome)))
         self._changed.set()
 

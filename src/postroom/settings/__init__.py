@@ -10,6 +10,7 @@ from postroom.settings.groups import (
     DatabaseSettings,
     DiscordSettings,
     GmailSettings,
+    LearningSettings,
     ModelSettings,
     QueueSettings,
     RecurringSettings,
@@ -24,6 +25,7 @@ from postroom.settings.groups import (
 )
 from postroom.settings.tree import (
     ACCESS_TOKEN_VARIABLE,
+    DATABASE_NAME,
     ENV_NESTING,
     ENV_PREFIX,
     FILE_NAME,
@@ -38,6 +40,7 @@ from postroom.settings.tree import (
 
 __all__ = [
     "ACCESS_TOKEN_VARIABLE",
+    "DATABASE_NAME",
     "ENV_NESTING",
     "ENV_PREFIX",
     "FILE_NAME",
@@ -53,6 +56,7 @@ __all__ = [
     "DatabaseSettings",
     "DiscordSettings",
     "GmailSettings",
+    "LearningSettings",
     "ModelSettings",
     "QueueSettings",
     "RecurringSettings",

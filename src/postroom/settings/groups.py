@@ -5,18 +5,24 @@ from __future__ import annotations
 import json
 from decimal import Decimal
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from postroom.domain.errors import BadInput
 from postroom.domain.ids import normal_email
+from postroom.domain.validation import shaped
 
 if TYPE_CHECKING:
     from postroom.domain.actions import ActionType
 
 OFF = "off"
+
+_HttpAddress = Annotated[str, shaped(r"(?s)https?://.*", "is not an address such as https://example.org")]
+_Origin = Annotated[str, shaped(r"https?://[^/?#@\s]+/?", "is not an address such as https://post.example.org")]
+_ChannelId = Annotated[str, shaped("[0-9]{1,20}", "is not the id of a channel: 1 to 20 digits")]
+_PublicKey = Annotated[str, shaped("[0-9a-fA-F]{64}", "is not a public key: 64 hexadecimal digits")]
 
 
 class SettingsGroup(BaseModel):
@@ -139,6 +145,7 @@ class RecurringSettings(SettingsGroup):
     )
     backfill: str = Field("every 1m", description="work on backfill jobs; only with `backfill.enabled`")
     labels: str = Field("every 1h", description="bring the lists of labels up to date")
+    learning: str = Field("daily 03:15", description="fit local triage anew; only with `learning.enabled`")
     sentinel: str = Field("daily 06:00", description="look at the web sources for what is new")
 
 
@@ -150,9 +157,7 @@ class SwitchboardSettings(SettingsGroup):
         description="the address to listen on; anything but loopback is reachable by others: put TLS before it",
     )
     port: int = Field(8470, ge=0, le=65_535, description="where `/mcp` is served; 0 picks a free port")
-    url: str | None = Field(
-        None, pattern=r"^https?://", description="where a worker on another host finds it, `/mcp` included"
-    )
+    url: _HttpAddress | None = Field(None, description="where a worker on another host finds it, `/mcp` included")
     archive_wait_s: float = Field(
         30.0, ge=0, description="how long a starting Switchboard waits for a worker's job to let go of the archive"
     )
@@ -204,9 +209,8 @@ class SwitchboardSettings(SettingsGroup):
 class DashboardSettings(SettingsGroup):
     """The dashboard, served by the Switchboard beside its tools."""
 
-    url: str | None = Field(
+    url: _Origin | None = Field(
         None,
-        pattern=r"^https?://[^/?#@\s]+/?$",
         description="the address by which people reach it, if it is not where it listens; https with TLS before it",
     )
     session_days: int = Field(30, ge=1, le=365, description="a login ends after this, however busy it is")
@@ -229,6 +233,9 @@ class BackfillSettings(SettingsGroup):
     )
     rate_limit_per_hour: int = Field(100, ge=1, le=1_000_000, description="messages an hour, where a job names none")
     daily_cost_cap_cents: int = Field(500, ge=1, le=1_000_000, description="spend a day, where a job names none")
+    share_of_ceiling_percent: int = Field(
+        60, ge=0, le=100, description="the part of model.daily_ceiling_cents that all backfill jobs may use together"
+    )
     background_rate_limit_per_hour: int = Field(20, ge=1, le=1_000_000, description="the same in background mode")
     background_daily_cost_cap_cents: int = Field(50, ge=1, le=1_000_000, description="the same in background mode")
     day_zone: str = Field("UTC", description="the time zone at whose midnight daily caps begin anew")
@@ -249,10 +256,9 @@ class BackfillSettings(SettingsGroup):
 
 
 class RetentionSettings(SettingsGroup):
-    """How long mail stays in the control database; the archive keeps its raw bytes either way."""
+    """How long mail stays in the control database, from when it was taken in; the archive keeps its raw bytes."""
 
-    metadata_days: int = Field(90, ge=1, le=73_000, description="mail of tier 2 (metadata only), since it was received")
-    grace_days: int = Field(7, ge=1, le=365, description="old mail that was taken in just now stays this long")
+    metadata_days: int = Field(90, ge=1, le=73_000, description="mail of tier 2 (metadata only)")
     years: int = Field(0, ge=0, le=200, description="mail of tier 1 that no line below names; 0 is for ever")
     category_years: dict[str, int] = Field(
         {"finance": 7, "health": 0, "relationship": 3, "travel": 2},
@@ -281,8 +287,8 @@ class ModelSettings(SettingsGroup):
         None, description="whose API: `compatible` is any server that speaks OpenAI's; unset: no model"
     )
     name: str | None = Field(None, min_length=1, max_length=200, description="the model, as its provider calls it")
-    base_url: str | None = Field(
-        None, pattern=r"^https?://", description="where the API is; needed with `compatible`, else the provider's own"
+    base_url: _HttpAddress | None = Field(
+        None, description="where the API is; needed with `compatible`, else the provider's own"
     )
     api_key: SecretStr | None = Field(None, min_length=1, description="the key; unset: the vault's, if it has one")
     input_price: Decimal | None = Field(
@@ -290,6 +296,12 @@ class ModelSettings(SettingsGroup):
     )
     output_price: Decimal | None = Field(None, ge=0, le=100_000, description="the same for tokens out; both or neither")
     max_output_tokens: int = Field(1_000, ge=50, le=100_000, description="the most that one answer may have")
+    daily_ceiling_cents: int = Field(
+        1_000,
+        ge=0,
+        le=10_000_000,
+        description="the most that all model calls of a day may cost together; the dashboard can set another",
+    )
     timeout_s: float = Field(60.0, gt=0, le=600, description="how long to wait for an answer")
     thread_messages: int = Field(
         3, ge=0, le=20, description="earlier messages of a conversation that the model is shown"
@@ -305,6 +317,24 @@ class ModelSettings(SettingsGroup):
         if (self.input_price is None) != (self.output_price is None):
             raise ValueError("model.input_price and model.output_price are set both or neither")
         return self
+
+
+class LearningSettings(SettingsGroup):
+    """Local triage that learns from the model and from you, and decides by itself what it has proven to know."""
+
+    enabled: bool = Field(True, description="off: it neither decides nor learns; the dashboard can switch it off too")
+    sure: float = Field(
+        0.985, ge=0.9, le=1, description="how probable its answer must be before it counts as sure of it"
+    )
+    check_share: float = Field(
+        0.05, ge=0.01, le=1, description="of its sure decisions, the share that the model is asked about all the same"
+    )
+    least_seen: int = Field(
+        30,
+        ge=30,
+        le=100_000,
+        description="a kind of mail (authenticated domain and action) seen less often is never decided by it",
+    )
 
 
 class GmailSettings(SettingsGroup):
@@ -361,12 +391,12 @@ class DiscordSettings(SettingsGroup):
     bot_token: SecretStr | None = Field(
         None, min_length=1, description="the bot's token; unset: nothing is asked there"
     )
-    channel_id: str | None = Field(None, pattern=r"^\d{1,20}$", description="the channel in which the bot asks")
-    public_key: str | None = Field(
-        None, pattern=r"^[0-9a-fA-F]{64}$", description="the application's public key, which proves Discord's calls"
+    channel_id: _ChannelId | None = Field(None, description="the channel in which the bot asks")
+    public_key: _PublicKey | None = Field(
+        None, description="the application's public key, which proves Discord's calls"
     )
     allowed_users: str = Field("", description="ids of the users whose answer counts, separated by commas")
-    base_url: str = Field("https://discord.com/api/v10", pattern=r"^https?://", description="where Discord's API is")
+    base_url: _HttpAddress = Field("https://discord.com/api/v10", description="where Discord's API is")
 
     @model_validator(mode="after")
     def _complete(self) -> DiscordSettings:
@@ -404,12 +434,15 @@ def _parts(text: str) -> list[str]:
 class WebSettings(SettingsGroup):
     """Web sources. Where a source in `sources.toml` says something else, that holds for it."""
 
-    max_urls_per_run: int = Field(1_000, ge=1, le=1_000_000, description="urls that one backfill run may find")
-    max_urls_per_source: int = Field(500, ge=1, le=1_000_000, description="the same for each source of a run")
+    max_urls_per_run: int = Field(1_000, ge=1, le=1_000_000, description="new urls of one backfill run, or one look")
+    max_urls_per_source: int = Field(500, ge=1, le=1_000_000, description="the same for each source")
     concurrency: int = Field(2, ge=1, le=32, description="walks of a backfill run at once")
     max_pages: int = Field(1_000, ge=1, le=1_000_000, description="pages that one walk may turn; the rest is an error")
-    sentinel_days: int = Field(3, ge=1, le=365, description="how far back the sentinel looks by the site's own dates")
-    sentinel_pages: int = Field(3, ge=1, le=1_000, description="pages of an archive or list that the sentinel reads")
+    sentinel_days: int = Field(3, ge=1, le=365, description="days before its last look that the sentinel reads again")
+    sentinel_pages: int = Field(3, ge=1, le=1_000, description="pages of a list that the sentinel reads at least")
+    recheck_pages: int = Field(200, ge=0, le=100_000, description="known pages of an endpoint that a look checks again")
+    recheck_least_h: int = Field(24, ge=1, le=8_760, description="hours until a page that changes often is due again")
+    recheck_most_h: int = Field(720, ge=1, le=8_760, description="hours until a page that never changes is due again")
     min_delay_ms: int = Field(5_000, ge=0, le=3_600_000, description="the least time between requests to a domain")
     max_delay_ms: int = Field(10_000, ge=0, le=3_600_000, description="the most, apart from waiting in line")
     max_concurrent: int = Field(1, ge=1, le=32, description="requests to a domain at once, by all processes together")
@@ -429,6 +462,8 @@ class WebSettings(SettingsGroup):
     def _delays_in_order(self) -> WebSettings:
         if self.min_delay_ms > self.max_delay_ms:
             raise ValueError("web.min_delay_ms is more than web.max_delay_ms")
+        if self.recheck_least_h > self.recheck_most_h:
+            raise ValueError("web.recheck_least_h is more than web.recheck_most_h")
         return self
 
     @property
@@ -439,9 +474,8 @@ class WebSettings(SettingsGroup):
 class ConnectorSettings(SettingsGroup):
     """Connectors, in processes of their own or in a worker."""
 
-    switchboard_url: str = Field(
+    switchboard_url: _HttpAddress = Field(
         "http://127.0.0.1:8470/mcp",
-        pattern=r"^https?://",
         description="where the Switchboard is, `/mcp` included",
         json_schema_extra={"variable": "CONNECTOR_SWITCHBOARD_URL"},
     )
@@ -462,6 +496,12 @@ class ConnectorSettings(SettingsGroup):
         ge=60,
         description="seconds between polls for backfill; 60 or more",
         json_schema_extra={"variable": "CONNECTOR_BACKFILL_POLL_INTERVAL_S"},
+    )
+    use_kinds: bool = Field(
+        True,
+        description="whether mail that looks bulk or like spam is kept from being `interactive`, and old lists from "
+        "`high_priority`",
+        json_schema_extra={"variable": "CONNECTOR_USE_KINDS"},
     )
     progress_interval: int = Field(
         50,
@@ -484,9 +524,10 @@ class ConnectorSettings(SettingsGroup):
         description="contacts older than this are not used",
         json_schema_extra={"variable": "CONNECTOR_CONTACT_MAX_AGE_S"},
     )
-    contact_proof: Literal["nothing", "not_failed", "passed"] = Field(
-        "not_failed",
-        description="what it takes to believe a known sender: `nothing`, `not_failed`, or `passed`",
+    contact_proof: Literal["aligned", "not_failed"] = Field(
+        "aligned",
+        description="when mail of a contact is served first: `aligned`, the receiving server authenticated the domain "
+        "in From; `not_failed`, it found no forgery",
         json_schema_extra={"variable": "CONNECTOR_CONTACT_PROOF"},
     )
     receiving_servers: str = Field(

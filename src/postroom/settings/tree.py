@@ -18,6 +18,7 @@ from urllib.parse import unquote
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from postroom.domain.errors import BadInput
+from postroom.domain.validation import problem_text
 from postroom.settings import groups
 
 ENV_PREFIX = "POSTROOM_"
@@ -28,6 +29,7 @@ VAULT_KEY_VARIABLE = "POSTROOM_VAULT_KEY"
 ACCESS_TOKEN_VARIABLE = "POSTROOM_ACCESS_TOKEN"  # noqa: S105 - the name of a variable, not a secret
 MODEL_KEY_ENTRY = "model.api_key"  # the vault's name for it
 FILE_NAME = "postroom.toml"
+DATABASE_NAME = "postroom.db"  # in the home folder, unless another database is set
 
 
 class Settings(BaseModel):
@@ -52,6 +54,7 @@ class Settings(BaseModel):
     backfill: groups.BackfillSettings = Field(default_factory=groups.BackfillSettings)
     retention: groups.RetentionSettings = Field(default_factory=groups.RetentionSettings)
     model: groups.ModelSettings = Field(default_factory=groups.ModelSettings)
+    learning: groups.LearningSettings = Field(default_factory=groups.LearningSettings)
     gmail: groups.GmailSettings = Field(default_factory=groups.GmailSettings)
     safety: groups.SafetySettings = Field(default_factory=groups.SafetySettings)
     discord: groups.DiscordSettings = Field(default_factory=groups.DiscordSettings)
@@ -63,7 +66,7 @@ class Settings(BaseModel):
     def database_url(self) -> str:
         if self.database.url is not None:
             return self.database.url.get_secret_value()
-        return f"sqlite:///{self.home / 'postroom.db'}"
+        return f"sqlite:///{self.home / DATABASE_NAME}"
 
     def secrets(self) -> Iterator[str]:
         """Every secret value of the tree, so that logs can be kept clear of them."""
@@ -200,4 +203,5 @@ def _first_problem(error: ValidationError, given: Mapping[_Path, _Given]) -> Bad
     if problem["type"] == "extra_forbidden":
         return BadInput(key, "no such setting; docs/settings.md lists them all")
     found = given.get(parts[:2])
-    return BadInput(key, problem["msg"]) if found is None else BadInput(found.variable, f"{problem['msg']} ({key})")
+    text = problem_text(problem)
+    return BadInput(key, text) if found is None else BadInput(found.variable, f"{text} ({key})")

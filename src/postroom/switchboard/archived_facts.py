@@ -26,7 +26,7 @@ from postroom.domain.envelope import (
     InlineRaw,
 )
 from postroom.domain.errors import BadInput, PostroomError, Retryable
-from postroom.mail.categories import CategoryFacts, facts_of, shipped
+from postroom.mail.categories import Categories, CategoryFacts, facts_of
 from postroom.mail.headers import triage_headers
 
 GMAIL = "gmail"
@@ -52,13 +52,15 @@ WantedFacts = Sequence[Envelope | None]
 FoundFacts = list[ArchivedFacts | BadInput | None]
 
 
-async def gather(archive: ArchiveService, envelopes: WantedFacts, contacts: Collection[str] = ()) -> FoundFacts:
+async def gather(
+    archive: ArchiveService, envelopes: WantedFacts, categories: Categories, contacts: Collection[str] = ()
+) -> FoundFacts:
     """For each envelope its evidence, what is wrong with its reference, or None where the archive has nothing.
 
     `contacts` are those of the senders whom the owner knows.
     """
     fresh = await _store_inline(archive, envelopes)
-    return await archive.read(lambda reader: _FactsReader(archive, reader, contacts).read(envelopes, fresh))
+    return await archive.read(lambda reader: _FactsReader(archive, reader, categories, contacts).read(envelopes, fresh))
 
 
 async def _store_inline(archive: ArchiveService, envelopes: WantedFacts) -> dict[int, StoredMessage | BadInput]:
@@ -115,6 +117,7 @@ def _incoming(envelope: Envelope, raw: InlineRaw) -> IncomingMail:
 class _FactsReader:
     archive: ArchiveService
     reader: MailReader
+    categories: Categories
     contacts: Collection[str]
 
     def read(self, envelopes: WantedFacts, fresh: Mapping[int, StoredMessage | BadInput]) -> FoundFacts:
@@ -170,7 +173,10 @@ class _FactsReader:
             headers=triage_headers(headers),
             text=own_words or self.reader.body_of(message)[:LONGEST_TEXT],
             attachments=own_files or self._attachments(message),
-            category=_category(facts_of(headers, is_known=envelope.sender.identity in self.contacts)),
+            category=_category(
+                self.categories,
+                facts_of(headers, is_known=envelope.sender.identity in self.contacts, labels=message.labels),
+            ),
         )
 
     def _attachments(self, message: ArchivedMessage) -> list[EnvelopeAttachment]:
@@ -197,9 +203,8 @@ def _kind(error: Exception) -> str:
     return error.message if isinstance(error, PostroomError) else type(error).__name__
 
 
-def _category(facts: CategoryFacts) -> str | None:
+def _category(categories: Categories, facts: CategoryFacts) -> str | None:
     """Of several, the one whose mail is worth having for longest."""
-    categories = shipped()
     names = categories.matching(facts)
     return max(names, key=lambda name: categories.get(name).years or _FOR_EVER, default=None)
 

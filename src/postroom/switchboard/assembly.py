@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -16,14 +16,18 @@ from postroom.db import Database
 from postroom.domain.roles import Caller, Role
 from postroom.queue import JobQueue
 from postroom.switchboard.backfill.operations import Backfill
-from postroom.switchboard.ingest import Ingest, QuestionMeter
+from postroom.switchboard.category_book import CategoryBook
+from postroom.switchboard.ingest import Ingest
 from postroom.switchboard.mail_service import MailService
+from postroom.switchboard.spending import ModelBudget
 from postroom.switchboard.toolbox import Tool, Toolbox
 from postroom.switchboard.tools.agent import OnDemand, OnDemandTools, ReadingTools
 from postroom.switchboard.tools.backfill import BackfillEstimator, BackfillTools
+from postroom.switchboard.tools.categories import CategoryTools
+from postroom.switchboard.tools.contacts import ContactTools
 from postroom.switchboard.tools.mail import MailTools
 from postroom.switchboard.tools.presence import PresenceTools
-from postroom.switchboard.tools.steering import Enrol, InstallationTools, JobTools, TokenTools
+from postroom.switchboard.tools.steering import Enrol, InstallationTools, SyncLabels, TokenTools
 
 
 @dataclass(frozen=True)
@@ -32,26 +36,29 @@ class Services:
     archive: ArchiveService
     search: Search
     backfill: Backfill
-    meter: QuestionMeter
+    budget: ModelBudget
     estimator: BackfillEstimator | None = None
     on_demand: OnDemand | None = None
     enrol: Enrol | None = None
+    sync_labels: SyncLabels | None = None
     watch: MailboxObserver = NoObserver()  # noqa: RUF009 - holds nothing
+    book: CategoryBook = field(default_factory=CategoryBook)
 
 
 def build_toolbox(services: Services, more: Iterable[Tool[Any, Any]] = ()) -> Toolbox:
     """`more` are the tools of other rooms."""
     queue, archive = services.queue, services.archive
     database, clock = queue.database, queue.clock
-    ingest = Ingest(database, archive, queue, services.backfill.settings, services.meter)
+    ingest = Ingest(database, archive, queue, services.backfill.settings, services.book)
     tools = chain(
         MailTools(ingest, MailService(database, archive, clock, services.watch)).tools(),
-        PresenceTools(database, clock).tools(),
+        PresenceTools(database, clock, services.book).tools(),
         BackfillTools(services.backfill, database, services.estimator).tools(),
         agent_tools(database, archive.backend, services.search, services.on_demand),
         TokenTools(queue).tools(),
-        JobTools(queue).tools(),
-        InstallationTools(queue, services.enrol).tools(),
+        InstallationTools(queue, services.budget, services.enrol, services.sync_labels).tools(),
+        ContactTools(database, clock).tools(),
+        CategoryTools(database, clock, services.book).tools(),
         more,
     )
     return Toolbox(_telling(tool, services.backfill) for tool in tools)

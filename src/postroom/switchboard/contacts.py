@@ -15,12 +15,16 @@ from typing import Any
 
 from sqlalchemy import delete, func, select, update
 
+from postroom import audit
 from postroom.accounts.account import Account, list_accounts
 from postroom.archive.backend import ArchiveBackend
 from postroom.archive.messages import PersonWrittenTo
+from postroom.audit import Actor
 from postroom.db import Tx
 from postroom.db.database import insert
-from postroom.db.tables.mail import contact_exports, contact_mailboxes, contacts, sent_messages
+from postroom.db.tables.mail import contact_exports, contact_mailboxes, contacts, removed_contacts, sent_messages
+from postroom.domain.errors import BadInput, NotFound
+from postroom.domain.ids import normal_email
 from postroom.mail.address_books import BookEntry, ContactKind, shown_name
 from postroom.mail.addresses import canonical_address
 from postroom.queue import Handler, JobContext
@@ -89,6 +93,8 @@ class Contact:
     added_at: datetime
     last_seen_at: datetime | None
     """When the owner last wrote to them, if that is known."""
+    has_priority: bool = True
+    """False: known as before, but their mail is not served first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +102,8 @@ class ImportResult:
     added: int
     changed: int
     unchanged: int
+    removed: int = 0
+    """Left out, because the owner removed them before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +113,8 @@ class Export:
     version: int
     generated_at: datetime
     addresses: tuple[str, ...]
+    without_priority: tuple[str, ...] = ()
+    """Those of the addresses whose mail is not served first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +137,15 @@ def import_entries(
     mailbox: str | None = None,
     dry_run: bool = False,
 ) -> ImportResult:
-    """Add what a person imported. An entry that came from sent mail alone takes the book's name and origin.
+    """Add what a person imported. An entry that came from sent mail alone takes the book's name and origin; one that
+    the owner removed stays away, until `add_contact` brings it back.
 
     With `mailbox` they count as contacts of that mailbox before any mail was exchanged with it.
     """
     tx.lock_table(contacts)
+    gone = _removed(tx)
+    left_out = sum(entry.address in gone for entry in entries)
+    entries = [entry for entry in entries if entry.address not in gone]
     known = _known(tx, [entry.address for entry in entries])
     fresh = [entry for entry in entries if entry.address not in known]
     changed = [entry for entry in entries if entry.address in known and _differs(known[entry.address], entry)]
@@ -142,13 +156,87 @@ def import_entries(
             tx.execute(update(contacts).where(contacts.c.address == entry.address).values(**values))
         if mailbox is not None:
             note_mailboxes(tx, {(mailbox, entry.address) for entry in entries})
-    return ImportResult(len(fresh), len(changed), len(entries) - len(fresh) - len(changed))
+    return ImportResult(len(fresh), len(changed), len(entries) - len(fresh) - len(changed), left_out)
+
+
+def add_contact(
+    tx: Tx, address: str, name: str, who: Actor, now: datetime, *, mailbox: str | None = None, has_priority: bool = True
+) -> Contact:
+    """Add one contact, or give a known one another name or priority; one that was removed is known again."""
+    address = _address(address)
+    tx.lock_table(contacts)
+    before = _known(tx, [address]).get(address)
+    tx.execute(delete(removed_contacts).where(removed_contacts.c.address == address))
+    if before is None:
+        _insert(tx, [_row(BookEntry(address, shown_name(name)), ContactSource.MANUAL, now)])
+    elif name:
+        tx.execute(update(contacts).where(contacts.c.address == address).values(name=shown_name(name)))
+    tx.execute(update(contacts).where(contacts.c.address == address).values(has_priority=has_priority))
+    if mailbox is not None:
+        note_mailboxes(tx, {(mailbox, address)})
+    return _changed(tx, address, "contact.add", before, who, now)
+
+
+def set_contact_priority(tx: Tx, address: str, has_priority: bool, who: Actor, now: datetime) -> Contact:
+    """Whether mail of a known contact is served first; nothing else about the contact changes."""
+    before = get_contact(tx, address)
+    tx.lock_table(contacts)
+    tx.execute(update(contacts).where(contacts.c.address == before.address).values(has_priority=has_priority))
+    action = "contact.include" if has_priority else "contact.exclude"
+    return _changed(tx, before.address, action, before, who, now)
+
+
+def remove_contact(tx: Tx, address: str, who: Actor, now: datetime) -> Contact:
+    """Remove a contact for good: neither sent mail nor an imported book brings it back."""
+    before = get_contact(tx, address)
+    tx.lock_table(contacts)
+    for table in (contacts, contact_mailboxes):
+        tx.execute(delete(table).where(table.c.address == before.address))
+    gone = {"address": before.address, "removed_at": now}
+    tx.execute(insert(tx, removed_contacts).values(gone).on_conflict_do_nothing())
+    audit.record(tx, who, "contact.remove", ("contact", before.address), now, before=_state(before))
+    export_contacts(tx, now)
+    return before
+
+
+def get_contact(tx: Tx, address: str) -> Contact:
+    found = _known(tx, [_address(address)]).get(_address(address))
+    if found is None:
+        raise NotFound("address", f"{address} is no contact; `postroom contacts list` shows those there are")
+    return found
+
+
+def _changed(tx: Tx, address: str, action: str, before: Contact | None, who: Actor, now: datetime) -> Contact:
+    """Record the change, and give it to connectors with their next heartbeat."""
+    after = _known(tx, [address])[address]
+    was = None if before is None else _state(before)
+    if was != _state(after):
+        audit.record(tx, who, action, ("contact", address), now, before=was, after=_state(after))
+    export_contacts(tx, now)
+    return after
+
+
+def _state(contact: Contact) -> dict[str, Any]:
+    return {"name": contact.name, "source": contact.source, "has_priority": contact.has_priority}
+
+
+def _address(text: str) -> str:
+    address = canonical_address(normal_email(text, "address"))
+    if "." not in address.rpartition("@")[2]:
+        raise BadInput("address", f"{text!r} is not an e-mail address")
+    return address
+
+
+def _removed(tx: Tx) -> set[str]:
+    return set(tx.execute(select(removed_contacts.c.address)).scalars())
 
 
 def add_written_to(tx: Tx, people: Iterable[WrittenTo], now: datetime) -> int:
-    """Add the people of sent mail; what was imported keeps its name. Returns how many are new."""
+    """Add the people of sent mail, without those whom the owner removed; what was imported keeps its name. Returns how
+    many are new."""
     tx.lock_table(contacts)
-    by_address = {one.address: one for one in people}
+    gone = _removed(tx)
+    by_address = {one.address: one for one in people if one.address not in gone}
     known = _known(tx, list(by_address))
     fresh = [
         _row(BookEntry(one.address, one.name), ContactSource.SENT, now) | {"last_seen_at": one.last_at}
@@ -175,19 +263,23 @@ def note_mailboxes(tx: Tx, pairs: Set[tuple[str, str]]) -> None:
         tx.execute(insert(tx, contact_mailboxes).on_conflict_do_nothing(), rows[start : start + _ROWS_AT_ONCE])
 
 
-def addresses_for(tx: Tx, mailbox: str | None) -> list[str]:
-    """The addresses of known contacts. For one mailbox: of those that it exchanged mail with and those that were
-    imported for it, and no others."""
-    query = select(contacts.c.address).order_by(contacts.c.address)
+def addresses_for(tx: Tx, mailbox: str | None) -> tuple[list[str], list[str]]:
+    """The addresses of known contacts: those whose mail is served first, and the others. For one mailbox: of those that
+    it exchanged mail with and those that were imported for it, and no others."""
+    query = select(contacts.c.address, contacts.c.has_priority).order_by(contacts.c.address)
     if mailbox is not None:
         here = contact_mailboxes.c.mailbox == mailbox.strip().lower()
         query = query.where(contacts.c.address.in_(select(contact_mailboxes.c.address).where(here)))
-    return [row.address for row in tx.execute(query)]
+    first: list[str] = []
+    others: list[str] = []
+    for row in tx.execute(query):
+        (first if row.has_priority else others).append(row.address)
+    return first, others
 
 
 def list_contacts(tx: Tx, limit: int | None = None) -> list[Contact]:
     query = select(contacts).order_by(contacts.c.address)
-    return [_contact(row) for row in tx.execute(query if limit is None else query.limit(limit))]
+    return [contact_from_row(row) for row in tx.execute(query if limit is None else query.limit(limit))]
 
 
 def count_contacts(tx: Tx) -> int:
@@ -195,20 +287,22 @@ def count_contacts(tx: Tx) -> int:
 
 
 def export_contacts(tx: Tx, now: datetime) -> Export:
-    """Make the snapshot that connectors fetch. Its version changes only when an address comes or goes."""
+    """Make the snapshot that connectors fetch. Its version changes only when an address comes, goes, or gains or loses
+    its priority."""
     tx.lock_table(contacts)
-    addresses = tuple(row.address for row in tx.execute(select(contacts.c.address).order_by(contacts.c.address)))
-    digest = hashlib.sha256("\n".join(addresses).encode()).hexdigest()
+    first, others = addresses_for(tx, None)
+    addresses = tuple(sorted([*first, *others]))
+    digest = hashlib.sha256("\n".join([*addresses, *(f"-{each}" for each in others)]).encode()).hexdigest()
     last = tx.execute(select(contact_exports).order_by(contact_exports.c.version.desc()).limit(1)).first()
     if last is not None and last.sha256 == digest:
         here, at = contact_exports.c.version == last.version, _made_at(last.generated_at, now)
         tx.execute(update(contact_exports).where(here).values(generated_at=at))
-        return Export(last.version, at, addresses)
+        return Export(last.version, at, addresses, tuple(others))
     version = 1 if last is None else last.version + 1
     row = {"version": version, "generated_at": now, "addresses": len(addresses), "sha256": digest}
     tx.execute(contact_exports.insert().values(row))
     tx.execute(delete(contact_exports).where(contact_exports.c.version <= version - _KEPT_EXPORTS))
-    return Export(version, now, addresses)
+    return Export(version, now, addresses, tuple(others))
 
 
 def _made_at(last: datetime, now: datetime) -> datetime:
@@ -270,7 +364,7 @@ def _known(tx: Tx, addresses: Sequence[str]) -> dict[str, Contact]:
     for start in range(0, len(addresses), _ROWS_AT_ONCE):
         some = addresses[start : start + _ROWS_AT_ONCE]
         for row in tx.execute(select(contacts).where(contacts.c.address.in_(some))):
-            found[row.address] = _contact(row)
+            found[row.address] = contact_from_row(row)
     return found
 
 
@@ -289,7 +383,9 @@ def _insert(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
         tx.execute(insert(tx, contacts).on_conflict_do_nothing(), some)
 
 
-def _contact(row: Any) -> Contact:
+def contact_from_row(row: Any) -> Contact:
     last = row.last_seen_at
     seen = None if last is None else last.astimezone(UTC)
-    return Contact(row.address, row.name, ContactSource(row.source), row.kind, row.added_at, seen)
+    return Contact(
+        row.address, row.name, ContactSource(row.source), row.kind, row.added_at, seen, bool(row.has_priority)
+    )

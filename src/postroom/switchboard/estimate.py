@@ -1,53 +1,64 @@
 """Estimates what a backfill will bring, cost and take (BF-19), and compares the estimate with the outcome.
 
-Messages are counted in the archive where it holds the days completely, else sampled at the source.
+Messages are counted in the archive where it holds the days completely, else sampled at the source. The text of a
+sample is measured either way, and the owner's rules are tried: what they decide costs nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Collection, Container, Iterator
+import random
+from collections.abc import AsyncIterator, Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
-from typing import Protocol
+from itertools import cycle, islice
+from statistics import fmean
+from typing import Any, Protocol
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 
 from postroom.accounts.access import GmailAccess
 from postroom.accounts.account import Account, get_account
 from postroom.accounts.history_cursor import is_held
 from postroom.archive.backend import ArchiveBackend, MailReader
 from postroom.archive.messages import ArchivedMessage
+from postroom.archive.preparing import body_text
 from postroom.contract.backfill import EstimatedDuration, EstimateReply
 from postroom.db import Database, Tx
-from postroom.db.tables.mail import contacts
+from postroom.db.tables.mail import contacts, ingest_inbox, messages, pruned_messages
 from postroom.db.tables.triage import model_calls
 from postroom.domain.backfill import BackfillMode, Include
-from postroom.domain.clock import Clock
+from postroom.domain.envelope import event_key
 from postroom.domain.model_costs import (
-    MOST_TEXT_BYTES,
+    Binds,
     CostMeter,
     Duration,
+    Tariff,
     TokenCounts,
     classification_cost,
+    days_for,
     job_duration,
 )
 from postroom.domain.money import Micros, from_cents, to_cents
-from postroom.mail.addresses import parse_addresses
-from postroom.mail.categories import Categories, facts_of
+from postroom.mail.addresses import canonical_address, parse_addresses
+from postroom.mail.categories import Categories, facts_of, names_on
 from postroom.mail.headers import Headers
 from postroom.mail.tier_policy import TierPolicy
 from postroom.mailboxes.gmail.quota import PROFILES
 from postroom.mailboxes.ports import PriorityLane
-from postroom.mailboxes.protocol import Detail, Mailbox, Span
+from postroom.mailboxes.protocol import Detail, Mailbox, RemoteMessage, Span
 from postroom.mailboxes.reader import sort_results
-from postroom.settings import BackfillSettings
+from postroom.reading.mail import read_mail
 from postroom.switchboard import tier_policy
 from postroom.switchboard.backfill.job import BackfillJob
-from postroom.switchboard.backfill.operations import NewBackfill, checked
+from postroom.switchboard.backfill.terms import NewBackfill, checked, require_share
+from postroom.switchboard.backfill.token_model import MeasuredCall, TextSize, TokenModel, fitted
+from postroom.switchboard.category_book import corrected_senders
+from postroom.switchboard.retention import RetentionRule
+from postroom.switchboard.spending import CeilingInForce, ModelBudget
 
 FULL, METADATA, SKIP = 1, 2, 3
 Treat = Callable[[Headers, Collection[str]], int]
@@ -57,13 +68,19 @@ _PAGE = 500
 _MOST_PAGES = 40
 SAMPLE = 150
 _TEXTS_MEASURED = 500
-_CHARS_A_TOKEN = 4
+_BODIES_FETCHED = 60
+"""At the source, where each is paid for with quota."""
 _LEFT_OUT = {
     "DRAFT": Include.DRAFTS,
     "SENT": Include.SENT,
     "SPAM": Include.SPAM,
     "TRASH": Include.TRASH,
 }
+_CHAT = "CHAT"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_CALLS_MEASURED = 200
+_BYTES_A_TOKEN = 4
+"""Of the instructions, which are English."""
 
 
 class CountedIn(StrEnum):
@@ -79,9 +96,12 @@ class Counts:
     """Messages that must be looked at."""
     full: int
     metadata: int
-    left_out: int
-    text_tokens: int | None = None
-    """The average number of tokens in the text of a full message; None if none was measured."""
+    known: int
+    """Taken in before; they would be recognised, and cost nothing."""
+    asked: int = 0
+    """Of the full ones, those that no rule decides: for the model."""
+    texts: tuple[TextSize, ...] = ()
+    """Of a sample of these."""
     margin: int = 0
     """The 95 % margin of error, in messages."""
 
@@ -89,6 +109,24 @@ class Counts:
     def messages(self) -> int:
         """What would be taken in."""
         return self.full + self.metadata
+
+    @property
+    def left_out(self) -> int:
+        return self.listed - self.messages - self.known
+
+
+RuleTest = Callable[[Headers, Collection[str], datetime, int, bool], bool]
+"""Whether a rule decides a message, by its headers, labels, date, size, and whether it has an attachment."""
+
+
+def _no_rules(headers: Headers, labels: Collection[str], received: datetime, size: int, has_attachment: bool) -> bool:
+    return False
+
+
+class RuleTests(Protocol):
+    """The owner's rules as an estimate tries them."""
+
+    def __call__(self, tx: Tx, account_id: str, now: datetime) -> RuleTest: ...
 
 
 @dataclass
@@ -98,40 +136,75 @@ class BackfillTally:
     wanted: NewBackfill
     categories: Categories
     treat: Treat
-    known: Container[str]
+    contacts: Container[str]
+    """In the form that the connector compares."""
+    taken_in: Container[str] = ()
+    """The ids of messages that were taken in before."""
+    is_decided: RuleTest = _no_rules
     listed: int = 0
+    outside: int = 0
+    """Drafts, chats, and whatever else a job passes over without looking at it."""
     full: int = 0
     metadata: int = 0
+    known: int = 0
+    asked: int = 0
 
-    def add(self, headers: Headers, labels: Collection[str]) -> bool:
-        """True if it would be taken in with its body."""
-        self.listed += 1
-        if any(label in labels and include not in self.wanted.includes for label, include in _LEFT_OUT.items()):
+    def add(
+        self,
+        message_id: str,
+        received: datetime,
+        headers: Headers,
+        labels: Collection[str],
+        size: int = 0,
+        has_attachment: bool = False,
+    ) -> bool:
+        """True if it would be taken in with its body, and the model asked."""
+        left_out = (label for label, include in _LEFT_OUT.items() if include not in self.wanted.includes)
+        if any(label in labels for label in (_CHAT, *left_out)):
+            self.outside += 1
             return False
-        if self.wanted.target_categories and not self._is_wanted(headers):
+        self.listed += 1
+        if self.wanted.target_categories and not self._is_wanted(received.date(), headers, labels):
             return False
         treatment = self.treat(headers, labels)
+        if treatment in (FULL, METADATA) and message_id in self.taken_in:
+            self.known += 1
+            return False
+        is_asked = treatment == FULL and not self.is_decided(headers, labels, received, size, has_attachment)
         self.full += treatment == FULL
         self.metadata += treatment == METADATA
-        return treatment == FULL
+        self.asked += is_asked
+        return is_asked
 
-    def _is_wanted(self, headers: Headers) -> bool:
-        senders = parse_addresses(*headers.get_all("From")[:1])
-        is_known = bool(senders) and senders[0].canonical in self.known
-        return bool(self.categories.matching(facts_of(headers, is_known=is_known), self.wanted.target_categories))
+    def _is_wanted(self, day: date, headers: Headers, labels: Collection[str]) -> bool:
+        names = names_on(self.wanted.target_categories, self.wanted.category_from, day)
+        senders = [
+            canonical_address(each.address, fold_gmail=True) for each in parse_addresses(*headers.get_all("From"))
+        ]
+        is_known = bool(senders) and all(sender in self.contacts for sender in senders)
+        facts = facts_of(headers, is_known=is_known, labels=labels)
+        return bool(names) and bool(self.categories.matching(facts, names))
 
 
 def count_archive(place: ArchiveBackend, tally: BackfillTally) -> Counts:
     """Exact: looks at every message of the days. Slow, so call it from a thread."""
-    sizes: list[int] = []
+    sample: list[ArchivedMessage] = []
+    dice = random.Random(0)  # noqa: S311 (a sample, no secret)
     with place.reader() as archive:
         for message in _walked(archive, tally.wanted):
-            headers = archive.headers_of(message)
-            if tally.add(headers, message.labels) and len(sizes) < _TEXTS_MEASURED:
-                sizes.append(min(len(archive.body_of(message)), MOST_TEXT_BYTES))
-    tokens = sum(sizes) // len(sizes) // _CHARS_A_TOKEN if sizes else None
-    taken = tally.full + tally.metadata
-    return Counts(CountedIn.ARCHIVE, True, tally.listed, tally.full, tally.metadata, tally.listed - taken, tokens)
+            facts = archive.headers_of(message), message.labels, message.size, message.has_attachment
+            if tally.add(message.gmail_id or "", message.date, *facts):
+                _keep_some(sample, message, tally.asked, dice)
+        texts = tuple(TextSize.of(archive.body_of(message)) for message in sample)
+    return Counts(CountedIn.ARCHIVE, True, tally.listed, tally.full, tally.metadata, tally.known, tally.asked, texts)
+
+
+def _keep_some(sample: list[ArchivedMessage], message: ArchivedMessage, seen: int, dice: random.Random) -> None:
+    """Each of those seen so far is as likely to be in the sample: mail of ten years ago is not like that of today."""
+    if len(sample) < _TEXTS_MEASURED:
+        sample.append(message)
+    elif (place := dice.randrange(seen)) < _TEXTS_MEASURED:
+        sample[place] = message
 
 
 def _walked(archive: MailReader, wanted: NewBackfill) -> Iterator[ArchivedMessage]:
@@ -149,19 +222,37 @@ class CountableMailboxes(Protocol):
 
 
 async def count_at_source(mailboxes: CountableMailboxes, tally: BackfillTally, sample_size: int = SAMPLE) -> Counts:
-    """List ids with the categories' query, which is cheap, and estimate from a sample how many of them are taken in."""
+    """List ids with the categories' query, which is cheap; estimate from a sample how many of them are taken in, and
+    from a smaller one how long their texts are."""
     wanted = tally.wanted
     async with mailboxes.open(wanted.endpoint_identity) as mailbox:
         ids, total, is_complete = await _listed(mailbox, wanted, tally.categories)
         sample = ids[:: max(1, len(ids) // sample_size)][:sample_size]
         # With all headers: asking for fewer is no cheaper, and the tier policy may look at any.
-        for message in sort_results(await mailbox.fetch(sample, Detail.HEADERS)).got:
-            tally.add(Headers(message.headers), message.label_ids)
-    looked_at = max(tally.listed, 1)
-    full, metadata = round(total * tally.full / looked_at), round(total * tally.metadata / looked_at)
-    is_exact = is_complete and tally.listed == total
+        asked = [
+            message for message in sort_results(await mailbox.fetch(sample, Detail.HEADERS)).got if _add(tally, message)
+        ]
+        some = [message.id for message in asked[:: max(1, len(asked) // _BODIES_FETCHED)]][:_BODIES_FETCHED]
+        fetched = sort_results(await mailbox.fetch(some, Detail.RAW)).got if some else []
+    texts = await asyncio.to_thread(lambda: tuple(TextSize.of(_text_in(message)) for message in fetched))
+    looked_at = max(tally.listed + tally.outside, 1)
+    seen = tally.full, tally.metadata, tally.known, tally.asked
+    full, metadata, known, of_model = (round(total * each / looked_at) for each in seen)
+    is_exact = is_complete and tally.listed + tally.outside == total
     margin = 0 if is_exact else _margin(tally.full + tally.metadata, looked_at, total)
-    return Counts(CountedIn.SOURCE, is_exact, total, full, metadata, total - full - metadata, margin=margin)
+    return Counts(CountedIn.SOURCE, is_exact, total, full, metadata, known, of_model, texts, margin)
+
+
+def _add(tally: BackfillTally, message: RemoteMessage) -> bool:
+    headers = Headers(message.headers)
+    has_attachment = "multipart/mixed" in (headers.get("Content-Type") or "").lower()
+    return tally.add(
+        message.id, message.received or _EPOCH, headers, message.label_ids, message.size or 0, has_attachment
+    )
+
+
+def _text_in(message: RemoteMessage) -> str:
+    return body_text(read_mail(message.raw or b""))
 
 
 def _margin(taken: int, looked_at: int, total: int) -> int:
@@ -188,7 +279,8 @@ async def _listed(mailbox: Mailbox, wanted: NewBackfill, categories: Categories)
 def source_query(wanted: NewBackfill, categories: Categories) -> str:
     """What to ask the source for: the categories, without drafts and sent mail unless they are wanted."""
     left_out = [f"-in:{place}" for place in (Include.DRAFTS, Include.SENT) if place not in wanted.includes]
-    named = [f"({categories.query(wanted.target_categories)})"] if wanted.target_categories else []
+    names = wanted.target_categories
+    named = [f"({categories.query(names, wanted.category_from)})"] if names else []
     return " ".join([*left_out, *named])
 
 
@@ -200,31 +292,29 @@ async def in_a_thread(place: ArchiveBackend, tally: BackfillTally) -> Counts:
     return await asyncio.to_thread(count_archive, place, tally)
 
 
-INSTRUCTION_TOKENS = 1_500
-"""About what a prompt has besides the text of the mail: instructions, tools, headers, some guidance."""
-TYPICAL_TEXT_TOKENS = 900
-TYPICAL_OUTPUT_TOKENS = 80
-_ENOUGH_CALLS = 20
-
-
 @dataclass(frozen=True, slots=True)
 class Estimate:
     counts: Counts
     tokens_each: TokenCounts
     cost: Micros | None
-    """None: no price is known, so nothing would be spent and no body taken in."""
+    """None: no price is known, so rules decide alone."""
     duration: Duration
     price: str | None
     per_day_cap: Micros
     rate_per_hour: int
+    retention: list[str]
+    uses_model: bool
 
     def reply(self) -> EstimateReply:
         counts = self.counts
         return EstimateReply(
             messages=counts.messages,
             messages_full=counts.full,
+            messages_asked=counts.asked if self.uses_model else 0,
+            uses_model=self.uses_model,
             messages_metadata=counts.metadata,
             messages_left_out=counts.left_out,
+            messages_known=counts.known,
             messages_listed=counts.listed,
             messages_margin=counts.margin,
             counted_in=counts.source.value,
@@ -238,58 +328,83 @@ class Estimate:
             duration=EstimatedDuration.model_validate(self.duration),
             rate_limit_per_hour=self.rate_per_hour,
             daily_cost_cap_cents=to_cents(self.per_day_cap),
+            retention=self.retention,
         )
 
 
 class Estimator:
     def __init__(
         self,
-        database: Database,
+        budget: ModelBudget,
         archive: ArchiveBackend,
         mailboxes: CountableMailboxes,
         categories: Categories,
         meter: CostMeter,
-        settings: BackfillSettings,
-        clock: Clock,
+        retention: RetentionRule,
+        rules: RuleTests | None = None,
     ) -> None:
-        self._database = database
+        self._budget = budget
+        self._database = budget.queue.database
         self._archive = archive
         self._mailboxes = mailboxes
         self._categories = categories
         self._meter = meter
-        self._settings = settings
-        self._clock = clock
+        self._settings = budget.backfill
+        self._retention = retention
+        self._clock = budget.queue.clock
+        self._rules = rules
 
     async def estimate(self, wanted: NewBackfill) -> EstimateReply:
         return (await self.of(wanted)).reply()
 
     async def of(self, wanted: NewBackfill) -> Estimate:
         self._categories.require(wanted.target_categories)
-        checked(self._settings, self._categories.selectable, wanted)
+        terms = checked(self._settings, self._categories.selectable, wanted, self._meter.dearest)
         facts = await self._database.read(lambda tx: self._facts(tx, wanted))
-        tally = BackfillTally(wanted, self._categories, facts.treat, facts.known)
-        counts = await (in_a_thread(self._archive, tally) if facts.is_held else count_at_source(self._mailboxes, tally))
-        return self._priced(wanted, counts, facts)
-
-    def _priced(self, wanted: NewBackfill, counts: Counts, facts: _EstimateFacts) -> Estimate:
-        tokens = facts.measured or TokenCounts(
-            INSTRUCTION_TOKENS + (TYPICAL_TEXT_TOKENS if counts.text_tokens is None else counts.text_tokens),
-            TYPICAL_OUTPUT_TOKENS,
+        if terms["uses_model"]:
+            require_share(facts.limits, self._meter.dearest)
+        tally = BackfillTally(
+            wanted, facts.categories, facts.treat, facts.contacts, facts.taken_in, facts.is_decided or _no_rules
         )
-        tariff = self._meter.tariff
-        cost = None if tariff is None else classification_cost(counts.full, tokens, tariff)
+        counts = await (in_a_thread(self._archive, tally) if facts.is_held else count_at_source(self._mailboxes, tally))
+        return self._priced(wanted, counts, facts, uses_model=terms["uses_model"])
+
+    def _priced(self, wanted: NewBackfill, counts: Counts, facts: _EstimateFacts, *, uses_model: bool) -> Estimate:
+        model, tariff = facts.model, self._meter.tariff
+        sample = counts.texts or (TextSize(model.typical_text, round(model.typical_text * _BYTES_A_TOKEN)),)
+        tokens = TokenCounts(round(model.input_tokens(fmean(text.tokens for text in sample))), round(model.output))
+        asked = counts.asked if uses_model else 0
+        cost = None if tariff is None else classification_cost(asked, tokens, tariff)
         rate, cap = self._limits(wanted)
+        limit = min(cap, facts.limits.backfill_share)
         profile = PROFILES[facts.account.quota] if facts.account.quota else None
         taken = job_duration(
             messages=counts.messages,
             rate_per_hour=rate,
-            cost=cost or Micros(0),
-            cap_per_day=cap,
+            days=1 if tariff is None else days_for(self._calls(asked, sample, model, tariff), limit),
             quota_units=_units(counts, facts.account),
             units_per_minute=profile.units_per_minute if profile else None,
         )
+        if taken.binds is Binds.COST_CAP and limit < cap:
+            taken = replace(taken, binds=Binds.CEILING)
         price = None if tariff is None else tariff.describe()
-        return Estimate(counts, tokens, cost, taken, price, cap, rate)
+        terms = self._retention.terms(wanted.target_categories)
+        kept = [term.describe(self._clock.now().date()) for term in terms]
+        return Estimate(counts, tokens, cost, taken, price, cap, rate, kept, uses_model)
+
+    def _calls(
+        self, asked: int, sample: Sequence[TextSize], model: TokenModel, tariff: Tariff
+    ) -> Iterator[tuple[Micros, Micros]]:
+        """What each call would cost, and the most that would be reserved for it, if all mail were like the sample."""
+        beside, output = round(model.beside_text * _BYTES_A_TOKEN), round(model.output)
+        each = [
+            (
+                tariff.cost(TokenCounts(round(model.input_tokens(text.tokens)), output)),
+                self._meter.most(beside + text.bytes) or Micros(0),
+            )
+            for text in sample
+        ]
+        return islice(cycle(each), asked)
 
     def _limits(self, wanted: NewBackfill) -> tuple[int, Micros]:
         settings, is_background = self._settings, wanted.mode is BackfillMode.BACKGROUND
@@ -299,9 +414,15 @@ class Estimator:
 
     def _facts(self, tx: Tx, wanted: NewBackfill) -> _EstimateFacts:
         account = get_account(tx, wanted.endpoint_identity)
-        known = frozenset(row.address for row in tx.execute(select(contacts.c.address)))
-        held, measured = is_held(tx, account.id, wanted.date_to), _measured_tokens(tx, self._clock.now())
-        return _EstimateFacts(account, known, held, measured, tier_policy.policy_in_force(tx))
+        known = frozenset(
+            canonical_address(each, fold_gmail=True) for each in tx.execute(select(contacts.c.address)).scalars()
+        )
+        held, model = is_held(tx, account.id, wanted.date_to), fitted(_measured_calls(tx, self._clock.now()))
+        taken_in = _taken_in(tx, wanted)
+        categories = self._categories.corrected(corrected_senders(tx))
+        policy, limits = tier_policy.policy_in_force(tx), self._budget.ceiling(tx)
+        is_decided = None if self._rules is None else self._rules(tx, account.id, self._clock.now())
+        return _EstimateFacts(account, known, taken_in, held, model, policy, limits, is_decided, categories)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,22 +430,38 @@ class _EstimateFacts:
     """What the database knows that an estimate needs."""
 
     account: Account
-    known: Container[str]
+    contacts: Container[str]
+    taken_in: Container[str]
     is_held: bool
-    measured: TokenCounts | None
+    model: TokenModel
     policy: TierPolicy
+    limits: CeilingInForce
+    is_decided: RuleTest | None
+    categories: Categories
 
     def treat(self, headers: Headers, labels: Collection[str]) -> int:
         return self.policy.decide(headers, labels).treatment
 
 
-def _measured_tokens(tx: Tx, now: datetime) -> TokenCounts | None:
-    """What calls of the last ninety days took on average, if there were enough of them."""
+def _taken_in(tx: Tx, wanted: NewBackfill) -> frozenset[str]:
+    """The ids of all messages of the mailbox that were taken in before, also of those that retention has removed."""
+    beginning = event_key(wanted.connector_type, wanted.endpoint_identity, "")
+    keys = (table.c.idempotency_key for table in (ingest_inbox, pruned_messages))
+    found = (tx.execute(select(key).where(key.startswith(beginning, autoescape=True))).scalars() for key in keys)
+    return frozenset(key.removeprefix(beginning) for some in found for key in some)
+
+
+def _measured_calls(tx: Tx, now: datetime) -> list[MeasuredCall]:
+    """What the latest calls took, of mail whose text is still here."""
     calls = model_calls.c
     recent = (calls.outcome == "answered") & (calls.input_tokens > 0) & (calls.created_at > now - timedelta(days=90))
-    figures = select(func.count(), func.avg(calls.input_tokens), func.avg(calls.output_tokens)).where(recent)
-    count, tokens_in, tokens_out = tx.execute(figures).one()
-    return TokenCounts(round(tokens_in), round(tokens_out)) if count >= _ENOUGH_CALLS else None
+    query = (
+        select(messages.c.normalized_text, calls.input_tokens, calls.output_tokens)
+        .where(recent, messages.c.id == calls.message_id, messages.c.normalized_text.is_not(None))
+        .order_by(calls.created_at.desc())
+        .limit(_CALLS_MEASURED)
+    )
+    return [MeasuredCall(TextSize.of(text).tokens, taken, answered) for text, taken, answered in tx.execute(query)]
 
 
 def _units(counts: Counts, account: Account) -> int:
@@ -351,14 +488,15 @@ class AccountsToCount:
             yield mailbox
 
 
-def side_by_side(job: BackfillJob) -> dict[str, dict[str, int | None]] | None:
-    """What a job was expected to take and what it took; None for a job without an estimate."""
+def side_by_side(job: BackfillJob, taken_in: int) -> dict[str, dict[str, int | None]] | None:
+    """What a job was expected to take and what it took; None for a job without an estimate. `taken_in` leaves out what
+    it found known, as the estimate does."""
     if job.estimate is None:
         return None
     end = job.completed_at or job.updated_at
     took = None if job.started_at is None else max(0, round((end - job.started_at).total_seconds()))
     return {
-        "messages": {"estimated": job.estimate.get("messages"), "actual": job.rows_processed},
+        "messages": {"estimated": job.estimate.get("messages"), "actual": taken_in},
         "left_out": {"estimated": job.estimate.get("messages_left_out"), "actual": job.rows_skipped},
         "cost_microdollars": {
             "estimated": job.estimate.get("cost_microdollars"),
@@ -366,3 +504,15 @@ def side_by_side(job: BackfillJob) -> dict[str, dict[str, int | None]] | None:
         },
         "seconds": {"estimated": job.estimate.get("seconds"), "actual": took},
     }
+
+
+def expected_rows(job: BackfillJob) -> int | None:
+    """How many messages it was estimated to go through, with those that were known then; None without an estimate."""
+    new = whole_figure(job.estimate, "messages")
+    return None if new is None else new + (whole_figure(job.estimate, "messages_known") or 0)
+
+
+def whole_figure(values: Mapping[str, Any] | None, name: str) -> int | None:
+    """The estimate was sent by the job's creator, so anything that is not a whole number counts as unknown."""
+    value = None if values is None else values.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else None

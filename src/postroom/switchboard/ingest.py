@@ -6,33 +6,37 @@ request id. One wrong envelope does not affect the others of its batch.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 from sqlalchemy import bindparam, delete, select, update
 
 from postroom.accounts.account import find_account, mailbox_id
 from postroom.accounts.troubled import ArrivalLane, MessageTrouble, TroubleKind, record_trouble
+from postroom.archive.backend import MailReader
+from postroom.archive.messages import ArchivedMessage
 from postroom.archive.service import ArchiveService
 from postroom.contract.mail import IngestResult, RefusalDetail
 from postroom.db import Database, Tx
 from postroom.db.database import insert
-from postroom.db.tables.mail import contacts, ingest_inbox, messages
+from postroom.db.tables.mail import contacts, ingest_inbox, messages, pruned_messages
 from postroom.domain.envelope import Envelope, IngestionTier, parse_envelope
 from postroom.domain.errors import BadInput, PostroomError, Retryable, error_to_wire
 from postroom.domain.ids import new_id
 from postroom.domain.jobs import CLASSIFY
-from postroom.domain.money import Micros
 from postroom.domain.roles import Caller
 from postroom.mail.addresses import canonical_address
 from postroom.queue import JobQueue, NewJob, QueueName
 from postroom.settings import BackfillSettings
 from postroom.switchboard.archived_facts import ArchivedFacts, gather
+from postroom.switchboard.backfill import undecided
 from postroom.switchboard.backfill.admission import Admission, open_gate
+from postroom.switchboard.category_book import CategoryBook
 from postroom.switchboard.contacts import note_mailboxes
 from postroom.switchboard.toolbox import require_own_mailbox
 from postroom.telemetry.metrics import meter
@@ -149,13 +153,14 @@ def known_contacts(tx: Tx, senders: Iterable[str]) -> set[str]:
 
 
 def known_requests(tx: Tx, keys: Sequence[str]) -> dict[str, str]:
-    """The first request of each key that was ingested before."""
-    rows = tx.execute(
-        select(ingest_inbox.c.idempotency_key, ingest_inbox.c.request_id).where(
-            ingest_inbox.c.idempotency_key.in_(sorted(set(keys)))
-        )
-    )
-    return {key: request_id for key, request_id in rows}
+    """The first request of each key that was ingested before, also of mail that retention has removed since."""
+    wanted = sorted(set(keys))
+    found: dict[str, str] = {}
+    # In this order: what is removed in between was in the first when that was read.
+    for table in (ingest_inbox, pruned_messages):
+        query = select(table.c.idempotency_key, table.c.request_id).where(table.c.idempotency_key.in_(wanted))
+        found |= {str(key): str(request_id) for key, request_id in tx.execute(query)}
+    return found
 
 
 def insert_messages(tx: Tx, fresh: Sequence[Delivery], now: datetime) -> dict[str, dict[str, Any]]:
@@ -214,6 +219,7 @@ def _message(delivery: Delivery, account_id: str | None, now: datetime) -> dict[
         "attachments": [each.model_dump(exclude_none=True) for each in attachments],
         "ingestion_tier": control.ingestion_tier,
         "policy_tier": control.policy_tier,
+        "assignment_rule": control.assignment_rule,
         "backfill_job_id": control.backfill_job_id,
         "observed_at": envelope.observed_at,
         "accepted_at": now,
@@ -267,13 +273,6 @@ def _inbox_row(delivery: Delivery, caller: Caller, now: datetime) -> dict[str, A
     }
 
 
-class QuestionMeter(Protocol):
-    """The most that one model call about a text can cost; None if unknown, and then nothing is spent. A repeated call
-    reserves the difference itself."""
-
-    def most(self, text: str) -> Micros | None: ...
-
-
 class Ingest:
     def __init__(
         self,
@@ -281,28 +280,32 @@ class Ingest:
         archive: ArchiveService,
         queue: JobQueue,
         backfill: BackfillSettings,
-        meter: QuestionMeter,
+        book: CategoryBook | None = None,
     ) -> None:
         self._database = database
         self._archive = archive
         self._queue = queue
         self._backfill = backfill
-        self._meter = meter
+        self._book = book or CategoryBook()
 
     async def take(self, given: Sequence[object], caller: Caller) -> list[IngestOutcome]:
         """A result for each, in order."""
         results: dict[int, IngestOutcome] = {}
         envelopes = [_checked(number, value, caller, results) for number, value in enumerate(given)]
         senders = {envelope.sender.identity for envelope in envelopes if envelope is not None}
-        contacts = await self._database.read(lambda tx: known_contacts(tx, senders)) if senders else set()
+        contacts, categories = await self._database.read(
+            lambda tx: (known_contacts(tx, senders), self._book.in_force(tx))
+        )
         deliveries = []
-        for number, found in enumerate(await gather(self._archive, envelopes, contacts)):
+        for number, found in enumerate(await gather(self._archive, envelopes, categories, contacts)):
             envelope = envelopes[number]
             if isinstance(found, BadInput):
                 results[number] = IngestRejected(found)
             elif envelope is not None:
                 deliveries.append(Delivery(number, envelope.dedupe_key, envelope, found, new_id(), new_id()))
         results |= await self._store(deliveries, contacts, caller)
+        new = {d.message_id: d.evidence.message for d in deliveries if d.evidence and _is_new(results[d.number])}
+        await self._follow_changes(new)
         ordered = [results[number] for number in range(len(given))]
         _count(envelopes, ordered)
         return ordered
@@ -325,6 +328,26 @@ class Ingest:
             return self._within(tx, deliveries, caller, now)
 
         return await self._database.write(store)
+
+    async def _follow_changes(self, new: Mapping[str, ArchivedMessage]) -> None:
+        """Record what changed at the source between the reading of the archive and the storing of the rows: those who
+        recorded it, first in the archive, found no row here."""
+        keys: dict[str, list[str]] = defaultdict(list)
+        for message in new.values():
+            keys[message.account].append(message.key)
+
+        def read(reader: MailReader) -> dict[tuple[str, str], ArchivedMessage]:
+            found = {account: reader.find_many(account, wanted) for account, wanted in keys.items()}
+            return {(account, key): message for account, mine in found.items() for key, message in mine.items()}
+
+        current = await self._archive.read(read) if keys else {}
+        changed = {
+            message_id: (message, now)
+            for message_id, message in new.items()
+            if (now := current.get((message.account, message.key))) is not None and now != message
+        }
+        if changed:
+            await self._database.write(lambda tx: _correct(tx, changed))
 
     def _within(
         self, tx: Tx, deliveries: Sequence[Delivery], caller: Caller, now: datetime
@@ -370,22 +393,40 @@ class Ingest:
                 refused |= {delivery.key: wrong for delivery in mine}
                 continue
             for delivery in mine:
-                admission = gate.admit(delivery.message_id, self._most(delivery))
+                admission = gate.admit()
                 if not admission.is_admitted:
                     refused[delivery.key] = IngestRefused(admission)
         return refused
-
-    def _most(self, delivery: Delivery) -> Micros | None:
-        if not delivery.is_full:
-            return Micros(0)
-        return self._meter.most(delivery.evidence.text if delivery.evidence else "")
 
     def _enter(
         self, tx: Tx, taken: Sequence[tuple[Delivery, Mapping[str, Any]]], caller: Caller, now: datetime
     ) -> None:
         insert_inbox_entries(tx, [delivery for delivery, _ in taken], caller, now)
-        if jobs := [_classify(row) for _, row in taken]:
-            self._queue.add(tx, *jobs)
+        if not taken:
+            return
+        queued = self._queue.add(tx, *(_classify(row) for _, row in taken))
+        of_jobs = [
+            (row["id"], row["backfill_job_id"], job.job_id)
+            for (_, row), job in zip(taken, queued, strict=True)
+            if row["backfill_job_id"] is not None
+        ]
+        undecided.enter(tx, of_jobs, now)
+
+
+def _is_new(outcome: IngestOutcome) -> bool:
+    return isinstance(outcome, IngestAccepted) and not outcome.duplicate
+
+
+def _correct(tx: Tx, changed: Mapping[str, tuple[ArchivedMessage, ArchivedMessage]]) -> None:
+    """By id, each message as its row has it and as it is. What was recorded in the row since is newer, and stays."""
+    for message_id, (was, now) in sorted(changed.items()):
+        mine = messages.c.id == message_id
+        labels = tx.execute(tx.locking(select(messages.c.labels).where(mine))).scalar_one_or_none()
+        if labels == list(was.labels):
+            tx.execute(update(messages).where(mine).values(labels=list(now.labels)))
+        if now.deleted_at_source is not None:
+            gone = mine & messages.c.deleted_at_source.is_(None)
+            tx.execute(update(messages).where(gone).values(deleted_at_source=now.deleted_at_source))
 
 
 def _record_unread(tx: Tx, taken: Sequence[tuple[Delivery, Mapping[str, Any]]], now: datetime) -> None:

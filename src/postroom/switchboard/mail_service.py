@@ -13,10 +13,19 @@ from postroom.accounts.history_cursor import (
     LEASE,
     HistoryLease,
     claim_reader,
-    is_walked,
+    is_held,
     move_cursor,
     release_reader,
     renew_reader,
+)
+from postroom.accounts.history_gap import (
+    GapPosition,
+    GapStage,
+    OpenGap,
+    open_gap,
+    owe_gap,
+    pass_gap,
+    record_step,
 )
 from postroom.accounts.mailbox_state import MailboxObserver, NoObserver, record_deleted, record_labels
 from postroom.accounts.troubled import (
@@ -31,7 +40,16 @@ from postroom.archive.backend import MailReader
 from postroom.archive.layout import account_name
 from postroom.archive.messages import ArchivedMessage, IncomingMail, StoredMessage
 from postroom.archive.service import ArchiveService
-from postroom.contract.mail import ArchivedMail, ArchivedRef, HeaderLine, HistoryClaim, RangeReply, StoredMail
+from postroom.contract.mail import (
+    ArchivedMail,
+    ArchivedRef,
+    GapArgument,
+    HeaderLine,
+    HistoryClaim,
+    OwedGap,
+    RangeReply,
+    StoredMail,
+)
 from postroom.db import Database, Tx
 from postroom.db.database import insert
 from postroom.db.tables.mail import sent_messages
@@ -140,26 +158,46 @@ class MailService:
     async def claim_history(self, identity: str, instance: str) -> HistoryClaim:
         """Take the lease on this account's history cursor."""
 
-        def claim(tx: Tx) -> HistoryLease:
-            return claim_reader(tx, _account_id(tx, identity), f"connector {instance}", self._clock.now())
+        def claim(tx: Tx) -> tuple[HistoryLease, OpenGap | None]:
+            account_id = _account_id(tx, identity)
+            reader = claim_reader(tx, account_id, f"connector {instance}", self._clock.now())
+            return reader, open_gap(tx, account_id)
 
-        reader = await self._database.write(claim)
-        return HistoryClaim(history_id=reader.history_id, fence=reader.fence, lease_s=LEASE.total_seconds())
+        reader, gap = await self._database.write(claim)
+        return HistoryClaim(
+            history_id=reader.history_id, fence=reader.fence, lease_s=LEASE.total_seconds(), gap=_owed(gap)
+        )
 
-    async def commit_history(self, identity: str, fence: int, history_id: str | None, *, release: bool) -> None:
-        """Everything up to this history id has been taken in. Without one, the lease is only renewed."""
+    async def commit_history(
+        self, identity: str, fence: int, history_id: str | None, *, release: bool, gap: GapArgument | None = None
+    ) -> None:
+        """Everything up to this history id has been taken in, or is owed as a gap. Without one, the lease is only
+        renewed."""
 
         def commit(tx: Tx) -> None:
             now = self._clock.now()
             reader = HistoryLease(_account_id(tx, identity), "", fence, None)
-            if history_id is not None:
-                move_cursor(tx, reader, history_id, now)
-            elif not release:
+            if history_id is None and (gap is not None or not release):
                 renew_reader(tx, reader, now)
+            elif history_id is not None and (gap is None or gap.only_older):
+                move_cursor(tx, reader, history_id, now, is_end=release)
+            elif history_id is not None and gap is not None:
+                pass_gap(tx, reader, history_id, now, gap.since)
+            if gap is not None and gap.only_older:
+                _owe_older(tx, reader.account_id, gap.since, now)
             if release:
                 release_reader(tx, reader, now)
 
         await self._database.write(commit)
+
+    async def walk_gap(self, identity: str, step: int | None, reached: GapPosition | None) -> OwedGap | None:
+        """Record a step of comparing what lies in the gap, and answer what is owed now. Without a step, only answer."""
+
+        def record(tx: Tx) -> OpenGap | None:
+            account_id = _account_id(tx, identity)
+            return open_gap(tx, account_id) if step is None else record_step(tx, account_id, step, reached)
+
+        return _owed(await (self._database.read(record) if step is None else self._database.write(record)))
 
     async def add_sent(self, identity: str, sent: Mapping[str, datetime | None]) -> int:
         """Messages that the owner sent, by Message-ID; answers how many were new."""
@@ -188,6 +226,21 @@ class MailService:
         return sorted(await self._database.read(look))
 
 
+def _owed(gap: OpenGap | None) -> OwedGap | None:
+    if gap is None:
+        return None
+    at = gap.position
+    return OwedGap(
+        step=gap.step, since=gap.since, opened_at=gap.opened_at, stage=at.stage.value, before=at.before, mark=at.mark
+    )
+
+
+def _owe_older(tx: Tx, account_id: str, before: int | None, now: datetime) -> None:
+    """What a connector of an earlier version still had to compare, unless a gap is owed that includes it."""
+    if before is not None and open_gap(tx, account_id) is None:
+        owe_gap(tx, account_id, before, now, GapPosition(GapStage.OLDER, before))
+
+
 def _described(proof: StoredMessage, *, with_headers: bool) -> StoredMail:
     more: dict[str, Any] = {"trouble": proof.trouble} if proof.trouble else {}
     if with_headers:
@@ -207,7 +260,7 @@ def _is_complete(tx: Tx, identity: str, last_day: date) -> bool:
         account = find_account(tx, identity)
     except BadInput:
         return False
-    return account is not None and is_walked(tx, account.id, last_day)
+    return account is not None and is_held(tx, account.id, last_day)
 
 
 def _bare(message_id: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from functools import cache
 from typing import Any
 
 from anyio import AsyncFile
@@ -45,11 +46,14 @@ INSTRUCTIONS = {
 
 
 def role_server(toolbox: Toolbox, role: Role, caller_of: Callable[[Context], Awaitable[Caller]]) -> Server[Any]:
-    listed = {tool.name: [_listed(tool, name) for name in tool.names] for tool in toolbox.of(role)}
+    @cache
+    def listed(tool: Tool[Any, Any]) -> list[ListedTool]:
+        """Made when first asked for: describing every tool takes longer than opening everything else."""
+        return [_listed(tool, name) for name in tool.names]
 
     async def list_tools(context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         mine = toolbox.open_to(await caller_of(context))
-        return ListToolsResult(tools=[each for tool in mine for each in listed[tool.name]])
+        return ListToolsResult(tools=[each for tool in mine for each in listed(tool)])
 
     async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
         try:

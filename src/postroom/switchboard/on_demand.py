@@ -20,8 +20,8 @@ from postroom.db import Database, Tx
 from postroom.db.tables.mail import messages
 from postroom.domain.errors import BadInput
 from postroom.domain.jobs import ON_DEMAND
-from postroom.domain.limits import MOST_RESULTS
 from postroom.domain.roles import Caller
+from postroom.domain.validation import MOST_RESULTS
 from postroom.queue import JobQueue, JobState, NewJob
 from postroom.queue.enqueue import HIGHEST_PRIORITY
 from postroom.queue.inspection import JobRecord, show_job

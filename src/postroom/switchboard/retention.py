@@ -1,8 +1,9 @@
 """How long mail stays in the control database, by its tier, its sender's domain and its category (BF-21).
 
-Backfilled and live mail alike, counted from when the mailbox received it. Rows of the control database are pruned;
-raw bytes stay in the archive, which has no way to let go of a message yet. Spend and audit outlive the mail. What was
-reserved for a message that is not judged yet is released when it goes.
+Backfilled and live mail alike, counted from when it was taken in; mail that nothing has decided yet, or that waits
+for a person or an action, stays. Rows of the control database are pruned; raw bytes stay in the archive, which has no
+way to let go of a message yet. Spend and audit outlive the mail, and so does its idempotency key: a job that meets the
+mail again neither pays nor acts.
 """
 
 from __future__ import annotations
@@ -11,27 +12,26 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from functools import partial
+from types import MappingProxyType
 
-from sqlalchemy import delete, func, select, tuple_, update
+from sqlalchemy import ColumnElement, and_, delete, exists, or_, select, tuple_, update
 
 from postroom import audit
 from postroom.archive.backend import ArchiveBackend
 from postroom.archive.layout import account_name
 from postroom.audit import SYSTEM
 from postroom.db import Database, Tx
-from postroom.db.tables.mail import backfill_reservations as reservations
-from postroom.db.tables.mail import messages
-from postroom.db.tables.triage import model_calls
+from postroom.db.database import insert
+from postroom.db.tables.mail import ingest_inbox, messages, pruned_messages
+from postroom.db.tables.triage import actions, decisions, model_calls
+from postroom.domain.actions import UNDER_WAY
 from postroom.domain.clock import Clock
 from postroom.domain.envelope import IngestionTier
 from postroom.domain.errors import BadInput
-from postroom.domain.money import Micros
 from postroom.queue import Handler, JobContext
 from postroom.settings import RetentionSettings
-from postroom.switchboard.backfill.admission import JobSpending, message_of
-from postroom.switchboard.backfill.ledger import RESERVED
 
 _AT_ONCE = 500
 
@@ -44,12 +44,11 @@ class Kept:
     tier: IngestionTier
     sender: str
     category: str | None
-    received_at: datetime
     accepted_at: datetime
     raw_by_ingest: bool
     mailbox: str
     source_id: str
-    backfill_job_id: str | None
+    is_decided: bool
 
 
 Protected = Callable[[Sequence[Kept]], set[str]]
@@ -86,7 +85,6 @@ class RetentionRule:
     """Pure: which messages are past their time. 0 years is for ever."""
 
     metadata: timedelta
-    grace: timedelta
     years: int
     by_category: Mapping[str, int]
     by_domain: Mapping[str, int]
@@ -94,16 +92,13 @@ class RetentionRule:
     @classmethod
     def from_settings(cls, settings: RetentionSettings) -> RetentionRule:
         domains = {domain.lower(): years for domain, years in settings.domain_years.items()}
-        metadata, grace = timedelta(days=settings.metadata_days), timedelta(days=settings.grace_days)
-        return cls(metadata, grace, settings.years, settings.category_years, domains)
+        return cls(timedelta(days=settings.metadata_days), settings.years, settings.category_years, domains)
 
     def is_over(self, mail: Kept, now: datetime) -> bool:
-        if mail.accepted_at > now - self.grace:
-            return False
         if mail.tier is IngestionTier.METADATA:
-            return mail.received_at < now - self.metadata
+            return mail.accepted_at < now - self.metadata
         years = self.years_of(mail)
-        return years > 0 and mail.received_at < years_before(now, years)
+        return years > 0 and mail.accepted_at < years_before(now, years)
 
     def years_of(self, mail: Kept) -> int:
         """The closest match of the sender's domain decides, then the category, then the default."""
@@ -113,11 +108,40 @@ class RetentionRule:
         return self.by_category.get(mail.category or "", self.years)
 
     def horizon(self, tier: IngestionTier, now: datetime) -> datetime | None:
-        """Nothing received since then can be past its time; None if nothing of this tier ever is."""
+        """Nothing taken in since then can be past its time; None if nothing of this tier ever is."""
         if tier is IngestionTier.METADATA:
             return now - self.metadata
         limits = [years for years in (self.years, *self.by_category.values(), *self.by_domain.values()) if years > 0]
         return years_before(now, min(limits)) if limits else None
+
+    def terms(self, categories: Sequence[str]) -> list[RetentionTerm]:
+        """How long mail of these categories, or without any all mail, is kept once it is taken in."""
+        named = categories or [*self.by_category, "other mail"]
+        full = [RetentionTerm(name, years=self.by_category.get(name, self.years)) for name in named]
+        by_domain = [RetentionTerm(f"mail of {domain}", years=years) for domain, years in self.by_domain.items()]
+        return [*full, *by_domain, RetentionTerm("mail kept by its headers only", days=self.metadata.days)]
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionTerm:
+    """How long one kind of mail is kept; neither years nor days: for ever."""
+
+    kind: str
+    years: int = 0
+    days: int = 0
+
+    def over_on(self, taken_in: date) -> date | None:
+        """The day on which mail taken in on this one may be removed; None: never."""
+        if self.days:
+            return taken_in + timedelta(days=self.days)
+        return None if self.years == 0 else years_after(taken_in, self.years)
+
+    def describe(self, taken_in: date) -> str:
+        over = self.over_on(taken_in)
+        if over is None:
+            return f"{self.kind}: kept for ever"
+        length = f"{self.days} days" if self.days else "a year" if self.years == 1 else f"{self.years} years"
+        return f"{self.kind}: kept for {length}, removed from {over} on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +153,8 @@ class Pruned:
     full: int = 0
     by_category: Mapping[str, int] = field(default_factory=dict)
     protected: int = 0
+    undecided: int = 0
+    """Past their time, and kept because nothing has decided them yet, or a person still has to."""
     raw_kept: int = 0
     """Of the deleted messages, those whose bytes came with ingest; the archive still has them."""
 
@@ -146,13 +172,19 @@ def years_before(moment: datetime, years: int) -> datetime:
         return moment.replace(year=year, day=28)
 
 
+def years_after(day: date, years: int) -> date:
+    try:
+        return day.replace(year=day.year + years)
+    except ValueError:
+        return day.replace(year=day.year + years, day=28)
+
+
 async def prune(
     database: Database,
     rule: RetentionRule,
     clock: Clock,
     *,
     protected: Protected = nothing_protected,
-    spending: JobSpending | None = None,
     dry_run: bool = False,
 ) -> Pruned:
     """Remove what is past its time, in short transactions."""
@@ -164,18 +196,19 @@ async def prune(
             if not page:
                 break
             after = page[-1]
-            over = [mail for mail in page if rule.is_over(mail, now)]
+            past = [mail for mail in page if rule.is_over(mail, now)]
+            over = [mail for mail in past if mail.is_decided]
             must_stay = await asyncio.to_thread(protected, over) if over else set()
             gone = [mail for mail in over if mail.id not in must_stay]
             if gone and not dry_run:
-                await database.write(partial(_remove, gone=gone, spending=spending))
+                await database.write(partial(_remove, gone=gone, now=now))
+            counts["undecided"] += len(past) - len(over)
             counts["protected"] += len(over) - len(gone)
             counts[tier] += len(gone)
             counts["raw_kept"] += sum(mail.raw_by_ingest for mail in gone)
             categories.update(mail.category or "none" for mail in gone)
-    pruned = Pruned(
-        dry_run, counts["metadata"], counts["full"], dict(categories), counts["protected"], counts["raw_kept"]
-    )
+    kept = {name: counts[name] for name in ("protected", "undecided", "raw_kept")}
+    pruned = Pruned(dry_run, counts["metadata"], counts["full"], dict(categories), **kept)
     if pruned.total and not dry_run:
         await database.write(lambda tx: _note(tx, pruned, now))
     return pruned
@@ -188,71 +221,64 @@ Forget = Callable[[datetime], Awaitable[int]]
 def prune_handler(
     rule: RetentionRule,
     protected: Protected = nothing_protected,
-    spending: JobSpending | None = None,
-    forget_prompts: Forget | None = None,
+    forget: Mapping[str, Forget] = MappingProxyType({}),
 ) -> Handler:
-    """The scheduled job. With `{"dry_run": true}` as its payload it only reports."""
+    """The scheduled job. With `{"dry_run": true}` as its payload it only reports. `forget` is by the name under which
+    its result says how much was deleted."""
 
     async def handle(context: JobContext) -> dict[str, object]:
         dry_run = context.job.payload.get("dry_run") is True
         queue = context.queue
-        pruned = await prune(queue.database, rule, queue.clock, protected=protected, spending=spending, dry_run=dry_run)
-        forgotten = await forget_prompts(queue.clock.now()) if forget_prompts is not None and not dry_run else 0
-        return describe_pruned(pruned) | {"prompts": forgotten}
+        pruned = await prune(queue.database, rule, queue.clock, protected=protected, dry_run=dry_run)
+        forgotten = {} if dry_run else {name: await each(queue.clock.now()) for name, each in forget.items()}
+        return describe_pruned(pruned) | forgotten
 
     return handle
 
 
 def _page(tx: Tx, tier: IngestionTier, horizon: datetime, after: Kept | None) -> list[Kept]:
     query = (
-        select(messages)
-        .with_only_columns(*(messages.c[name] for name in _COLUMNS))
-        .where(messages.c.ingestion_tier == tier, messages.c.received_at < horizon)
-        .order_by(messages.c.received_at, messages.c.id)
+        select(*(messages.c[name] for name in _COLUMNS), _is_decided())
+        .where(messages.c.ingestion_tier == tier, messages.c.accepted_at < horizon)
+        .order_by(messages.c.accepted_at, messages.c.id)
         .limit(_AT_ONCE)
     )
     if after is not None:
-        place = tuple_(messages.c.received_at, messages.c.id)
-        here = messages.c.received_at, messages.c.id
-        query = query.where(place > tuple_(after.received_at, after.id, types=[column.type for column in here]))
-    return [Kept(row.id, tier, row.sender_identity, *row[2:]) for row in tx.execute(query)]
+        here = messages.c.accepted_at, messages.c.id
+        place = tuple_(after.accepted_at, after.id, types=[column.type for column in here])
+        query = query.where(tuple_(*here) > place)
+    return [Kept(row[0], tier, *row[1:]) for row in tx.execute(query)]
+
+
+def _is_decided() -> ColumnElement[bool]:
+    """Nothing waits for a person or for its turn: neither a review nor an approval nor an action."""
+    reviewed = or_(~decisions.c.needs_review, decisions.c.reviewed_at.is_not(None))
+    decided = exists().where(decisions.c.message_id == messages.c.id, reviewed)
+    return and_(decided, ~exists().where(actions.c.message_id == messages.c.id, actions.c.status.in_(UNDER_WAY)))
 
 
 _COLUMNS = (
     "id",
     "sender_identity",
     "category",
-    "received_at",
     "accepted_at",
     "raw_by_ingest",
     "endpoint_identity",
     "external_event_id",
-    "backfill_job_id",
 )
 
 
-def _remove(tx: Tx, gone: Sequence[Kept], spending: JobSpending | None) -> None:
-    """Messages with their inbox rows and decisions; the cost of their model calls stays, without the text."""
+def _remove(tx: Tx, gone: Sequence[Kept], now: datetime) -> None:
+    """Messages with their inbox rows and decisions; their keys stay, and the cost of their model calls, without the
+    text."""
     ids = [mail.id for mail in gone]
-    if spending is not None:
-        for job_id, message_id in _open_money(tx, gone):
-            spending.settle(tx, job_id, message_id, _spent_on(tx, message_id))
+    accepted = select(ingest_inbox.c.idempotency_key, ingest_inbox.c.request_id, messages.c.backfill_job_id).where(
+        ingest_inbox.c.message_id == messages.c.id, messages.c.id.in_(ids)
+    )
+    if left := [{**row, "pruned_at": now} for row in tx.execute(accepted).mappings()]:
+        tx.execute(insert(tx, pruned_messages).on_conflict_do_nothing(), left)
     tx.execute(update(model_calls).where(model_calls.c.message_id.in_(ids)).values(prompt=None))
     tx.execute(delete(messages).where(messages.c.id.in_(ids)))
-
-
-def _open_money(tx: Tx, gone: Sequence[Kept]) -> list[tuple[str, str]]:
-    """Job and id of messages with an open reservation, in the order in which all transactions lock jobs."""
-    jobs = {mail.backfill_job_id for mail in gone if mail.backfill_job_id is not None}
-    opened = (reservations.c.state == RESERVED) & reservations.c.job_id.in_(sorted(jobs))
-    rows = tx.execute(select(reservations.c.job_id, reservations.c.message_ref).where(opened)) if jobs else ()
-    ids = {mail.id for mail in gone}
-    return sorted({(job_id, message_of(ref)) for job_id, ref in rows if message_of(ref) in ids})
-
-
-def _spent_on(tx: Tx, message_id: str) -> Micros:
-    total = func.coalesce(func.sum(model_calls.c.cost_microdollars), 0)
-    return Micros(int(tx.execute(select(total).where(model_calls.c.message_id == message_id)).scalar_one()))
 
 
 def _note(tx: Tx, pruned: Pruned, now: datetime) -> None:
@@ -266,6 +292,7 @@ def describe_pruned(pruned: Pruned) -> dict[str, object]:
         "full": pruned.full,
         "by_category": dict(pruned.by_category),
         "protected": pruned.protected,
+        "undecided": pruned.undecided,
         "raw_kept": pruned.raw_kept,
     }
 

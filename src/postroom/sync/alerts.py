@@ -29,7 +29,7 @@ from postroom.mail.composing import OutgoingMail
 from postroom.mailboxes.protocol import Mailbox
 from postroom.settings import SyncSettings
 from postroom.sync.fetch import bad_of
-from postroom.sync.state import SyncState, get_state, slices_of
+from postroom.sync.state import SyncState, find_state, get_state, slices_of
 from postroom.telemetry import logs
 from postroom.telemetry.metrics import meter
 
@@ -147,6 +147,15 @@ class OutcomeWindow:
             total -= parts.popleft()[0]
         return OutcomeWindow(self.size, tuple(parts))
 
+    def with_bad(self, most: int) -> OutcomeWindow:
+        """The same messages, of which so many at most are still bad: the newest ones."""
+        parts: deque[tuple[int, int]] = deque()
+        for messages, bad in reversed(self.parts):
+            kept = min(bad, most)
+            most -= kept
+            parts.appendleft((messages, kept))
+        return OutcomeWindow(self.size, tuple(parts))
+
 
 class RecentCuts:
     """How often the pace was cut in the last `window_s` seconds, from a total that only grows."""
@@ -163,6 +172,7 @@ class RecentCuts:
         return total - self._totals[0][1]
 
 
+_ABOUT_BAD = (AlertCondition.BAD_RATE_HIGH, AlertCondition.BAD_RATE_CRITICAL, AlertCondition.BAD_SPIKE)
 QUIET = timedelta(hours=1)
 """An alert is not repeated for the same condition within this time."""
 HOUR = timedelta(hours=1)
@@ -377,6 +387,21 @@ meter.create_observable_gauge(
 def record_metadata(account_id: str, usage: float) -> None:
     """The share of its budget that an account's metadata document takes."""
     _metadata_usage[account_id] = usage
+
+
+def recheck_bad(tx: Tx, account_id: str, settings: SyncSettings, now: datetime) -> None:
+    """Clear the alerts about bad messages that no longer hold, at once after a retry and not with the next sync."""
+    if find_state(tx, account_id) is None:
+        return
+    bad = len(bad_of(tx, account_id))
+    window = add_outcomes(tx, account_id, settings.bad_window, 0, 0, now).with_bad(bad)
+    mine = sync_windows.c.account_id == account_id
+    tx.execute(update(sync_windows).where(mine).values(outcomes=json.dumps(window.parts), updated_at=now))
+    signs = SyncSigns(window.messages, window.bad, bad_within_an_hour(tx, account_id, now))
+    still = {alert.condition for alert in alerts_in_force(signs, settings)}
+    over = [each for each in _ABOUT_BAD if each not in still]
+    in_force = _is(account_id, over) & sync_alerts.c.cleared_at.is_(None)
+    tx.execute(update(sync_alerts).where(in_force).values(cleared_at=now))
 
 
 class SyncMonitor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from postroom.accounts.account import Account
@@ -16,6 +17,7 @@ from postroom.accounts.history_cursor import (
     Duty,
     HistoryLease,
     begin_cursor,
+    break_history,
     claim_reader,
     cursor_of,
     has_connector,
@@ -31,18 +33,28 @@ from postroom.domain.errors import PostroomError, Retryable
 from postroom.mailboxes.errors import HistoryExpired
 from postroom.mailboxes.protocol import Mailbox
 from postroom.settings import SyncSettings
-from postroom.sync.alerts import SyncMonitor
+from postroom.sync.alerts import SyncMonitor, recheck_bad
 from postroom.sync.context import SyncContext, sync_context
 from postroom.sync.fetch import BadMessageRetry, MailFetcher, require_mailbox
 from postroom.sync.history import ChangeCounts, HistoryFollower
 from postroom.sync.labels import SourceReconciliation
 from postroom.sync.slices import newest_end, plan_walk
-from postroom.sync.state import SyncState, begin_walk, extend_walk, find_state, get_state
+from postroom.sync.state import (
+    SyncState,
+    WalkProgress,
+    begin_walk,
+    extend_walk,
+    find_state,
+    get_state,
+    record_progress,
+    slices_of,
+)
 from postroom.sync.status import SyncPhase, SyncProgress
 from postroom.sync.walk import Walk, first_error
 from postroom.telemetry import logs
 
 _RENEWALS_PER_LEASE = 3
+_PROGRESS_EVERY_S = 5.0
 log = logs.get(__name__)
 
 
@@ -98,30 +110,38 @@ class SyncEngine:
 
     async def _run(self, once: bool) -> None:
         database, clock = self._context.database, self._context.clock
-        lease = await database.write(self._claim)
+        leases = await database.write(self._claim)
+
+        def release(tx: Tx) -> None:
+            for lease in leases:
+                release_reader(tx, lease, clock.now())
+
         try:
             with first_error():
                 async with asyncio.TaskGroup() as tasks:
-                    renewals = tasks.create_task(self._keep_lease(lease), name="sync lease")
-                    await self._sync_run(lease).run(once)
+                    renewals = tasks.create_task(self._keep_leases(leases), name="sync lease")
+                    await self._sync_run(leases[-1]).run(once)
                     renewals.cancel()
         finally:
-            await database.write(lambda tx: release_reader(tx, lease, clock.now()))
+            await database.write(release)
 
-    def _claim(self, tx: Tx) -> HistoryLease:
+    def _claim(self, tx: Tx) -> list[HistoryLease]:
+        """The walk, in any case: no two syncs walk the same mailbox. And after it the changes, unless they are read
+        elsewhere."""
         now, account = self._context.clock.now(), self._context.account
         is_read_elsewhere = self._make_changes is None or has_connector(tx, account.email, now)
-        duty = Duty.WALK if is_read_elsewhere else Duty.CHANGES
-        return claim_reader(tx, account.id, self._holder, now, duty=duty)
+        duties = [Duty.WALK] if is_read_elsewhere else [Duty.WALK, Duty.CHANGES]
+        return [claim_reader(tx, account.id, self._holder, now, duty=duty) for duty in duties]
 
-    async def _keep_lease(self, lease: HistoryLease) -> None:
+    async def _keep_leases(self, leases: Sequence[HistoryLease]) -> None:
         """Raises HistoryLeaseLost, which ends the run, when another process has taken over. An unavailable database
         does not end it: if the lease is lost meanwhile, the fence refuses every later change."""
 
         def renew(tx: Tx) -> None:
             now = self._context.clock.now()
-            renew_reader(tx, lease, now)
-            if lease.duty is Duty.CHANGES and has_connector(tx, self._context.account.email, now):
+            for lease in leases:
+                renew_reader(tx, lease, now)
+            if leases[-1].duty is Duty.CHANGES and has_connector(tx, self._context.account.email, now):
                 raise _ConnectorCame
 
         while True:
@@ -192,7 +212,9 @@ class _SyncRun:
             renew_reader(tx, self._lease, now)
             if self._lease.duty is Duty.WALK:
                 begin_cursor(tx, account_id, plan.identity.cursor, now)
-            elif has_expired or cursor_of(tx, account_id) is None:
+            elif has_expired:
+                break_history(tx, self._lease, plan.identity.cursor, now)
+            elif cursor_of(tx, account_id) is None:
                 move_cursor(tx, self._lease, plan.identity.cursor, now)
             return begin_walk(
                 tx, account_id, plan.slices, plan.until, plan.granularity, now, is_new_archive=is_new_archive
@@ -227,15 +249,38 @@ class _SyncRun:
         counters.phase = SyncPhase.WALKING
         with first_error():
             async with asyncio.TaskGroup() as tasks:
-                beside = tasks.create_task(self._run_tasks_regularly(), name="sync changes")
+                beside = [
+                    tasks.create_task(self._run_tasks_regularly(), name="sync changes"),
+                    tasks.create_task(self._record_progress_regularly(), name="sync progress"),
+                ]
                 await Walk(self._context, self._lease).run(state)
-                beside.cancel()
+                for task in beside:
+                    task.cancel()
+        if await self._was_full():
+            await self._context.store.settle_lost()
         log.info("walk.finished", walk=state.walk)
+
+    async def _was_full(self) -> bool:
+        """Whether the walk went over the whole mailbox, and not only over the time since the last one."""
+        account_id = self._context.account.id
+        rows = await self._context.database.read(lambda tx: slices_of(tx, account_id))
+        return any(row.slice.end is None for row in rows)
 
     async def _run_tasks_regularly(self) -> None:
         while True:
             await self._context.clock.sleep(self._context.settings.poll_s)
             await self._run_tasks()
+
+    async def _record_progress_regularly(self) -> None:
+        context = self._context
+        while True:
+            await context.clock.sleep(_PROGRESS_EVERY_S)
+            at, now = context.counters.snapshot(), context.clock.now()
+            progress = WalkProgress(at.done, at.messages_total, round(at.messages_per_second, 2), now)
+            try:
+                await context.database.write(partial(record_progress, account_id=context.account.id, progress=progress))
+            except Retryable as error:
+                log.info("sync.progress_not_recorded", problem=error.message)
 
     async def _run_tasks(self) -> None:
         for task in self._regular_tasks:
@@ -285,6 +330,12 @@ def build_engine(
 
     def side_tasks(lease: HistoryLease, fetcher: MailFetcher) -> Sequence[SideTask]:
         retry = BadMessageRetry(database, account.id, store, fetcher, settings, clock)
-        return retry.retry_due, SourceReconciliation(database, account.id, fetcher, clock), monitor.check
+
+        async def retry_due() -> None:
+            retried = await retry.retry_due()
+            if retried.stored or retried.gone:
+                await database.write(lambda tx: recheck_bad(tx, account.id, settings, clock.now()))
+
+        return retry_due, SourceReconciliation(database, account.id, fetcher, clock), monitor.check
 
     return SyncEngine(context, store.backend.sync_holder, changes=changes if follows else None, side_tasks=side_tasks)

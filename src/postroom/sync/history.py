@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 
-from postroom.accounts.history_cursor import LEASE, HistoryLease, cursor_of, move_cursor, renew_reader
+from postroom.accounts.history_cursor import LEASE, HistoryLease, cursor_of, move_cursor, record_end, renew_reader
 from postroom.accounts.mailbox_state import MailboxObserver, NoObserver, change_labels, email_of, record_deleted
 from postroom.accounts.troubled import TroubleKind, forget_trouble
 from postroom.archive.messages import Relabelling
@@ -82,6 +82,7 @@ class HistoryFollower:
             deltas = await self._take_in(page)
             self._on_page(deltas)
             total += deltas
+        await self._database.write(lambda tx: record_end(tx, self._reader, self._clock.now()))
         return total
 
     async def _take_in(self, changes: ChangePage) -> ChangeCounts:

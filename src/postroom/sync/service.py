@@ -29,6 +29,7 @@ from postroom.mailboxes.ports import PriorityLane
 from postroom.queue import Handler, JobContext
 from postroom.queue.job import Json
 from postroom.settings import Settings
+from postroom.sync.alerts import recheck_bad
 from postroom.sync.archiver import Archiver, ArchiverContext, open_archiver
 from postroom.sync.engine import SyncEngine, build_engine
 from postroom.sync.fetch import BadMessageRetry, MailFetcher, RetriedMessages
@@ -103,7 +104,10 @@ class SyncService:
                 names = LabelNames(mailbox, LabelFollower(self.database, owner.id, mailbox, store))
                 fetcher = MailFetcher(mailbox, store, names)
             retry = BadMessageRetry(self.database, owner.id, store, fetcher, self.settings.sync, self.clock)
-            return await (retry.retry_due() if only_due else retry.retry(keys))
+            retried = await (retry.retry_due() if only_due else retry.retry(keys))
+        now = self.clock.now()
+        await self.database.write(lambda tx: recheck_bad(tx, owner.id, self.settings.sync, now))
+        return retried
 
 
 @dataclass(frozen=True)
@@ -151,6 +155,8 @@ class ArchiverService:
 
 
 T = TypeVar("T")
+ARCHIVE_OWNER = "archive_owner"
+"""In the result of a job that was skipped: the process that alone may write to the archive."""
 
 
 def sync_handlers(sync: SyncService, archiver: ArchiverService, *, beside_live: bool) -> dict[str, Handler]:
@@ -175,18 +181,28 @@ def sync_handlers(sync: SyncService, archiver: ArchiverService, *, beside_live: 
         return {"removed": report.removed, "stays": {str(why): count for why, count in report.stays.items()}}
 
     return {
-        SYNC.name: _for_one(account_of, sync_account),
-        SYNC_BAD.name: _for_one(mailbox_of, retry),
-        ARCHIVE.name: _for_one(account_of, archive),
+        SYNC.name: _for_one("sync", account_of, sync_account),
+        SYNC_BAD.name: _for_one("retry", mailbox_of, retry),
+        ARCHIVE.name: _for_one("archive", account_of, archive),
     }
 
 
-def _for_one(named_by: Callable[[JobContext], Awaitable[T]], work: Callable[[T], Awaitable[Json]]) -> Handler:
+def _for_one(
+    name: str, named_by: Callable[[JobContext], Awaitable[T]], work: Callable[[T], Awaitable[Json]]
+) -> Handler:
     async def handle(context: JobContext) -> Json:
         one = await named_by(context)
-        try:
-            return await work(one)
-        except (OwnedElsewhere, ReaderElsewhere, HistoryLeaseLost) as error:
-            return {"skipped": error.message}
+        async with context.step(name) as step:
+            step.result = await _unless_elsewhere(work(one))
+        return step.result
 
     return handle
+
+
+async def _unless_elsewhere(work: Awaitable[Json]) -> Json:
+    try:
+        return await work
+    except OwnedElsewhere as error:
+        return {"skipped": error.message, ARCHIVE_OWNER: error.writer}
+    except (ReaderElsewhere, HistoryLeaseLost) as error:
+        return {"skipped": error.message}

@@ -23,7 +23,7 @@ from postroom.sync import status
 from postroom.sync.context import SyncContext
 from postroom.sync.fetch import FetchOutcome, record_bad, record_outcome
 from postroom.sync.slices import Slice
-from postroom.sync.state import SyncState, add_counters, finish_slice
+from postroom.sync.state import Listing, SyncState, add_counters, finish_slice
 from postroom.telemetry import logs
 
 log = logs.get(__name__)
@@ -94,6 +94,9 @@ class SliceTally:
 
     listing: int
     part: Slice
+    begun: Listing
+    is_again: bool = False
+    """It was finished before: what was known then is not counted once more."""
     listed: int = 0
     jobs: int = 0
     open_jobs: int = 0
@@ -135,13 +138,15 @@ class SliceLedger:
         self._lease = lease
         self._tallies: dict[int, SliceTally] = {}
         self._numbers = count(1)
+        self._cuts_before = context.mailbox.limiter.gate.tuner.cuts
+        self._recorded = Counter(retried=context.counters.retries)
         self._may_close = asyncio.Event()
         self._closing = asyncio.Lock()
 
     # Slices
 
-    def begin(self, part: Slice) -> SliceTally:
-        tally = SliceTally(next(self._numbers), part)
+    def begin(self, part: Slice, begun: Listing, *, is_again: bool = False) -> SliceTally:
+        tally = SliceTally(next(self._numbers), part, begun, is_again)
         self._tallies[tally.listing] = tally
         return tally
 
@@ -165,13 +170,15 @@ class SliceLedger:
         """Listed messages that need no fetching: in the archive already, or bad."""
         outcomes = {"known": known, "bad": bad}
         tally.at_listing.update(outcomes)
-        self._count(tally, outcomes)
+        if tally.is_again:
+            tally.outcomes.update(outcomes)
+        else:
+            self._count(tally, outcomes)
 
     # Jobs
 
     def fetched(self, job: FetchJob, chunk: FetchOutcome) -> None:
         outcomes = _settled(chunk)
-        self._context.counters.fetched(sum(outcomes.values()))
         if tally := self._tallies.get(job.listing):
             self._count(tally, outcomes)
             log.debug("job.fetched", listing=job.listing, **outcomes, ids=sorted(chunk.settled))
@@ -256,8 +263,10 @@ class SliceLedger:
             await retry(self._context.store.checkpoint)
             for tally in complete:
                 log.info("slice.stored", **self._fields(tally), listed=tally.listed, **tally.outcomes)
-            finish = partial(self._context.database.write, lambda tx: self._finish(tx, complete))
+            efforts = self._efforts()
+            finish = partial(self._context.database.write, lambda tx: self._finish(tx, complete, efforts))
             before, self.state = self.state, await retry(finish)
+            self._recorded += efforts
             self._report_progress(before, len(complete))
 
     def _take_complete(self) -> list[SliceTally]:
@@ -267,16 +276,21 @@ class SliceLedger:
             del self._tallies[tally.listing]
         return sorted(complete, key=lambda tally: tally.part.start)
 
-    def _finish(self, tx: Tx, complete: Sequence[SliceTally]) -> SyncState:
+    def _efforts(self) -> Counter[str]:
+        """Retries of jobs and cuts of the pace that are not recorded yet."""
+        cuts = self._context.mailbox.limiter.gate.tuner.cuts - self._cuts_before
+        return Counter(retried=self._context.counters.retries, throttled=cuts) - self._recorded
+
+    def _finish(self, tx: Tx, complete: Sequence[SliceTally], efforts: Mapping[str, int]) -> SyncState:
         """Refused as a whole if another process has taken over this account."""
         now = self._context.clock.now()
         state = self.state
         renew_reader(tx, self._lease, now)
         outcomes: Counter[str] = Counter()
         for tally in complete:
-            state = finish_slice(tx, state.account_id, state.walk, tally.part, tally.listed, now)
-            outcomes += tally.outcomes
-        add_counters(tx, state.account_id, {**outcomes, "processed": outcomes.total()}, now)
+            state = finish_slice(tx, state.account_id, state.walk, tally.part, tally.listed, now, tally.begun)
+            outcomes += tally.outcomes - (tally.at_listing if tally.is_again else Counter())
+        add_counters(tx, state.account_id, {**outcomes, "processed": outcomes.total(), **efforts}, now)
         return state
 
     def _report_progress(self, before: SyncState, slices: int) -> None:

@@ -1,10 +1,12 @@
-"""The mailbox cut into slices of time: planning and splitting them, listing the ids of one, and the frontier, which
-advances only over an unbroken row of finished slices.
+"""The mailbox cut into slices of time: planning and splitting them, the order in which they are walked, listing the ids
+of one, and the frontier, which advances only over an unbroken row of finished slices.
+
+The newest 30 days come first, newest day first, ahead of the frontier; then the rest from the oldest on.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -17,6 +19,7 @@ DAY_S = 86_400
 _WEEK_S = 7 * DAY_S
 _DAILY_ABOVE = 200_000
 _MONTHLY_BELOW = 20_000
+_NEWEST_S = 30 * DAY_S
 EARLIEST_CUT = SHORTEST_EPOCH
 """No query can tell earlier times apart, so no slice is cut before."""
 
@@ -40,14 +43,35 @@ def granularity_for(messages: int) -> Granularity:
 
 
 def plan(oldest: int, until: int, granularity: Granularity) -> list[Slice]:
-    """All of time in slices. The first begins at zero and reaches past `oldest`, before which no mail is known; the
-    last has no end and holds what is dated `until` or later, in the last minutes or in the future."""
+    """All of time in slices, those of the newest days a day each. The first begins at zero and reaches past `oldest`,
+    before which no mail is known; the last has no end and holds what is dated `until` or later, in the last minutes or
+    in the future."""
     slices: list[Slice] = []
-    start, end = 0, next_boundary(max(oldest, EARLIEST_CUT), granularity)
+    newest = newest_from(until)
+    start, end = 0, _end_after(max(oldest, EARLIEST_CUT), newest, granularity)
     while end < until:
         slices.append(Slice(start, end))
-        start, end = end, next_boundary(end, granularity)
+        start, end = end, _end_after(end, newest, granularity)
     return [*slices, Slice(start, until), Slice(until, None)]
+
+
+def newest_from(until: int) -> int:
+    """Where the newest days begin, which are walked first."""
+    return max((until - _NEWEST_S) // DAY_S * DAY_S, 0)
+
+
+def in_walk_order(parts: Iterable[Slice], until: int) -> list[Slice]:
+    """The newest days first, newest first; then the others, oldest first."""
+    newest = newest_from(until)
+    in_order = sorted(parts, key=lambda part: part.start)
+    ahead = [part for part in reversed(in_order) if part.start >= newest]
+    return [*ahead, *(part for part in in_order if part.start < newest)]
+
+
+def _end_after(instant: int, newest: int, granularity: Granularity) -> int:
+    if instant >= newest:
+        return next_boundary(instant, Granularity.DAY)
+    return min(next_boundary(instant, granularity), newest)
 
 
 def next_boundary(instant: int, granularity: Granularity) -> int:
@@ -74,17 +98,30 @@ def split(whole: Slice) -> tuple[Slice, Slice] | None:
     return Slice(whole.start, middle), Slice(middle, whole.end)
 
 
-def advance(frontier: int, slices: Mapping[Slice, bool]) -> int:
+class SliceStanding(StrEnum):
+    OPEN = "open"
+    DONE = "done"
+    DOUBTFUL = "doubtful"
+    """Done, and what came or went since its listing may be unknown: it is to be listed again."""
+
+
+def advance(frontier: int, slices: Mapping[Slice, SliceStanding]) -> int:
     """The largest end such that every slice ending at or before it is done, starting from the frontier so far.
 
-    `slices` says of each slice from the frontier on whether it is done. A gap between two slices holds the frontier
-    as an unfinished slice does: nothing listed it.
+    `slices` are those from the frontier on. A gap between two slices holds the frontier as an unfinished slice does:
+    nothing listed it.
     """
     for part in sorted(slices, key=lambda each: each.start):
-        if part.start > frontier or part.end is None or not slices[part]:
+        if part.start > frontier or part.end is None or slices[part] is not SliceStanding.DONE:
             break
         frontier = max(frontier, part.end)
     return frontier
+
+
+def to_list_again(frontier: int, slices: Mapping[Slice, SliceStanding]) -> list[Slice]:
+    """All doubtful slices, once the frontier has come to one; until then the history may still vouch for them."""
+    doubtful = [part for part, standing in slices.items() if standing is SliceStanding.DOUBTFUL]
+    return sorted(doubtful) if any(part.start <= frontier for part in doubtful) else []
 
 
 _CLOSE_ENOUGH_S = 60 * DAY_S

@@ -1,20 +1,35 @@
 """How far the sync of an account has come, as the control database records it: walk, slices, frontier, watermark and
 counters. Nothing else moves the frontier.
+
+Slices may be done ahead of it, in any order. The frontier passes one of those only if the history is unbroken since it
+was listed; otherwise the slice is opened again.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any
 
-from sqlalchemy import ColumnElement, delete, func, select, update
+from sqlalchemy import ColumnElement, Row, delete, func, select, update
 
+from postroom.accounts.history_cursor import HistoryStanding, history_standing
 from postroom.db import Tx
 from postroom.db.tables.accounts import sync_slices, sync_states
 from postroom.domain.errors import Fatal, NotFound
-from postroom.sync.slices import Granularity, Slice, advance
+from postroom.sync.slices import Granularity, Slice, SliceStanding, advance, to_list_again
+
+
+@dataclass(frozen=True, slots=True)
+class WalkProgress:
+    done: int
+    """Messages whose outcome is known."""
+    total: int
+    """As the source counts them."""
+    per_second: float
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +47,8 @@ class SyncState:
     watermark: int
     """Mail dated before it is stored, listed as bad, or gone at the source. Seconds since 1970."""
     counters: Mapping[str, int]
+    progress: WalkProgress | None = None
+    """How far the walk has come, as of its last sign of life."""
 
     @property
     def is_walking(self) -> bool:
@@ -44,10 +61,39 @@ class SyncState:
 
 
 @dataclass(frozen=True, slots=True)
+class Listing:
+    """One listing of a slice: when it began, and of which history."""
+
+    at: datetime
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class SliceRow:
     slice: Slice
     is_done: bool
     messages: int
+    listing: Listing | None = None
+    """The one it was last finished with."""
+
+
+_BAD = "bad"
+"""Not counted here: a message is bad only as long as it is listed as troubled."""
+_YOUNG = timedelta(hours=1)
+"""A source keeps its history for longer, so nothing since such a listing can have been forgotten unnoticed."""
+
+
+def standing_of(row: SliceRow, history: HistoryStanding, now: datetime) -> SliceStanding:
+    """The history vouches for a slice if it is the same as when the slice was listed, and was read since."""
+    listing = row.listing
+    if not row.is_done:
+        return SliceStanding.OPEN
+    if row.slice.end is None:
+        return SliceStanding.DONE  # it never moves the frontier
+    if listing is None or listing.epoch != history.epoch:
+        return SliceStanding.DOUBTFUL
+    was_read_since = history.seen_at is not None and history.seen_at >= listing.at
+    return SliceStanding.DONE if was_read_since or now - listing.at <= _YOUNG else SliceStanding.DOUBTFUL
 
 
 def find_state(tx: Tx, account_id: str, *, to_change: bool = False) -> SyncState | None:
@@ -66,8 +112,16 @@ def find_state(tx: Tx, account_id: str, *, to_change: bool = False) -> SyncState
         until=row.until,
         frontier=row.frontier,
         watermark=row.watermark,
-        counters=json.loads(row.counters),
+        counters={name: number for name, number in json.loads(row.counters).items() if name != _BAD},
+        progress=_progress(row.progress),
     )
+
+
+def _progress(text: str | None) -> WalkProgress | None:
+    if text is None:
+        return None
+    held = json.loads(text)
+    return WalkProgress(held["done"], held["total"], held["per_second"], datetime.fromisoformat(held["at"]))
 
 
 def get_state(tx: Tx, account_id: str, *, to_change: bool = False) -> SyncState:
@@ -95,6 +149,7 @@ def begin_walk(
         "granularity": granularity,
         "until": until,
         "frontier": 0,
+        "progress": None,
         "updated_at": now,
     }
     first = {"account_id": account_id, "walk": 0, "compared_walk": 0, "watermark": 0, "counters": "{}", **values}
@@ -137,17 +192,26 @@ def replace_slice(tx: Tx, account_id: str, whole: Slice, parts: Sequence[Slice])
     _insert(tx, account_id, parts)
 
 
-def finish_slice(tx: Tx, account_id: str, walk: int, done: Slice, messages: int, now: datetime) -> SyncState:
-    """Close a slice and move frontier and watermark. A slice of an earlier walk changes nothing.
+def finish_slice(
+    tx: Tx, account_id: str, walk: int, done: Slice, messages: int, now: datetime, listing: Listing | None = None
+) -> SyncState:
+    """Close a slice, move frontier and watermark, and open again what the frontier must not pass. A slice of an earlier
+    walk changes nothing. `listing` is the one that the slice was finished with; None: one that began just now.
 
     The caller has made sure that every message of the slice is on disk, listed as bad, or gone.
     """
     state = get_state(tx, account_id, to_change=True)
     if state.walk != walk:
         return state
-    tx.execute(update(sync_slices).where(_is_open(account_id, done)).values(state="done", messages=messages))
+    history = history_standing(tx, account_id)
+    listing = listing or Listing(now, history.epoch)
+    finished = {"state": "done", "messages": messages, "listed_at": listing.at, "epoch": listing.epoch}
+    tx.execute(update(sync_slices).where(_is_open(account_id, done)).values(**finished))
+    rows = _up_to(tx, account_id, _first_open(tx, account_id))
+    standings = {row.slice: standing_of(row, history, now) for row in rows}
+    frontier = advance(state.frontier, standings)
+    _reopen(tx, account_id, to_list_again(frontier, standings))
     first_open = _first_open(tx, account_id)
-    frontier = advance(state.frontier, {row.slice: row.is_done for row in _up_to(tx, account_id, first_open)})
     _set(
         tx,
         account_id,
@@ -166,8 +230,15 @@ def add_counters(tx: Tx, account_id: str, added: Mapping[str, int], now: datetim
     state = get_state(tx, account_id, to_change=True)
     totals = dict(state.counters)
     for name, number in added.items():
-        totals[name] = totals.get(name, 0) + number
+        if name != _BAD:
+            totals[name] = totals.get(name, 0) + number
     _set(tx, account_id, counters=json.dumps(totals, sort_keys=True), updated_at=now)
+
+
+def record_progress(tx: Tx, account_id: str, progress: WalkProgress) -> None:
+    """For those who look at a walk from another process."""
+    text = json.dumps({**asdict(progress), "at": progress.at.isoformat()})
+    _set(tx, account_id, progress=text, updated_at=progress.at)
 
 
 def _first_open(tx: Tx, account_id: str) -> int | None:
@@ -181,9 +252,19 @@ def _up_to(tx: Tx, account_id: str, last_start: int | None) -> list[SliceRow]:
     query = select(sync_slices).where(sync_slices.c.account_id == account_id).order_by(sync_slices.c.start_s)
     if last_start is not None:
         query = query.where(sync_slices.c.start_s <= last_start)
-    return [
-        SliceRow(Slice(row.start_s, row.end_s), row.state == "done", row.messages) for row in tx.execute(query).all()
-    ]
+    return [_row(row) for row in tx.execute(query).all()]
+
+
+def _row(row: Row[*tuple[Any, ...]]) -> SliceRow:
+    listing = None if row.listed_at is None else Listing(row.listed_at, row.epoch)
+    return SliceRow(Slice(row.start_s, row.end_s), row.state == "done", row.messages, listing)
+
+
+def _reopen(tx: Tx, account_id: str, parts: Sequence[Slice]) -> None:
+    if parts:
+        starts = [part.start for part in parts]
+        mine = (sync_slices.c.account_id == account_id) & sync_slices.c.start_s.in_(starts)
+        tx.execute(update(sync_slices).where(mine).values(state="open"))
 
 
 def _insert(tx: Tx, account_id: str, slices: Sequence[Slice]) -> None:

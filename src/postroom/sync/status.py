@@ -13,7 +13,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from opentelemetry.metrics import CallbackOptions, Observation
@@ -21,11 +21,13 @@ from sqlalchemy import select
 
 from postroom.accounts.account import Account
 from postroom.accounts.history_cursor import Duty, LiveTrouble, live_trouble
+from postroom.accounts.history_gap import open_gap
 from postroom.accounts.troubled import troubled_number
 from postroom.archive.backend import ArchiveBackend
 from postroom.db import Database, Tx
 from postroom.db.tables.accounts import history_cursors
 from postroom.domain.clock import Clock
+from postroom.domain.series import Series
 from postroom.mailboxes.gmail.quota import MINUTE_S, PROFILES, GmailMethod, ProfileName, QuotaProfile
 from postroom.mailboxes.limiter import Limiter
 from postroom.mailboxes.pace import Reserve
@@ -34,8 +36,9 @@ from postroom.settings import SyncSettings
 from postroom.sync.alerts import AlertRecord, alerts_of
 from postroom.sync.fetch import bad_of
 from postroom.sync.slices import Granularity, Slice, WalkPlan, plan_walk
-from postroom.sync.state import SliceRow, SyncState, find_state, slices_of
+from postroom.sync.state import SliceRow, SyncState, WalkProgress, find_state, slices_of
 from postroom.telemetry.metrics import meter
+from postroom.telemetry.series import RECORDER
 
 _RATE_OVER_S = 60.0
 OnOutcomes = Callable[[int, int], None]
@@ -83,10 +86,40 @@ class SyncProgress:
     seconds_left: float | None
     """None while the rate is unknown."""
 
+    earlier: int = 0
+    """Messages whose outcome was known before this run."""
+
     @property
     def settled(self) -> int:
         """Messages whose outcome is known."""
         return self.stored + self.known + self.gone + self.bad
+
+    @property
+    def done(self) -> int:
+        """Of `messages_total`."""
+        is_over = self.phase is SyncPhase.FOLLOWING
+        return self.messages_total if is_over else min(self.earlier + self.settled, self.messages_total)
+
+    @property
+    def words(self) -> str:
+        return progress_words(self.done, self.messages_total, self.messages_per_second, self.seconds_left)
+
+
+def progress_words(done: int, total: int, per_second: float | None, seconds_left: float | None) -> str:
+    """How far a sync has come, the same words everywhere: `12,400 of 98,000 · 5/s · 4 h left`."""
+    parts = [f"{done:,} of {total:,}"]
+    if per_second and done < total:
+        parts.append(f"{per_second:,.0f}/s" if per_second >= 1 else f"{per_second:.1f}/s")
+    if seconds_left is not None and done < total:
+        parts.append(f"{_about(seconds_left)} left")
+    return " · ".join(parts)
+
+
+def _about(seconds: float) -> str:
+    for longest, unit_s, unit in ((90, 1, "s"), (5_400, 60, "min"), (172_800, 3_600, "h")):
+        if seconds < longest:
+            return f"{max(round(seconds / unit_s), 1)} {unit}"
+    return f"{seconds / 86_400:.0f} days"
 
 
 class ProgressCounters:
@@ -119,11 +152,8 @@ class ProgressCounters:
         self.gone += outcomes.get("gone", 0)
         self.bad += outcomes.get("bad", 0)
         self._on_outcomes(sum(outcomes.values()) - outcomes.get("known", 0), outcomes.get("bad", 0))
-
-    def fetched(self, messages: int) -> None:
-        """Messages fetched just now; the rate is computed from them."""
         now = self._clock.monotonic()
-        self._recent.append((now, messages))
+        self._recent.append((now, sum(outcomes.values())))  # the pace of all of them tells how long the rest takes
         self._forget(now)
 
     def snapshot(self, *, is_waiting: bool = False) -> SyncProgress:
@@ -150,6 +180,7 @@ class ProgressCounters:
             workers=gate.tuner.workers,
             rps=gate.tuner.rps,
             seconds_left=self._seconds_left(rate),
+            earlier=self.earlier,
         )
 
     def _rate(self, now: float) -> float:
@@ -188,17 +219,20 @@ meter.create_observable_gauge(
 
 
 def record_processed(outcomes: Mapping[str, int]) -> None:
+    RECORDER.count(Series.SYNC_MESSAGES, sum(outcomes.values()))
     for outcome, messages in outcomes.items():
         if messages:
             _processed.add(messages, {"outcome": outcome})
 
 
 def record_retry() -> None:
+    RECORDER.count(Series.SYNC_RETRIES)
     _retries.add(1)
 
 
 def record_split(what: str) -> None:
     """`what` is `job` or `slice`."""
+    RECORDER.count(Series.SYNC_SPLITS)
     _splits.add(1, {"what": what})
 
 
@@ -207,6 +241,7 @@ def record_stall() -> None:
 
 
 def count_bad_message() -> None:
+    RECORDER.count(Series.SYNC_BAD)
     _bad.add(1)
 
 
@@ -216,6 +251,28 @@ def record_watermark(account_id: str, watermark: int) -> None:
 
 UP_TO_DATE = "up to date"
 LIVE_FAILING = "new mail fails"
+
+
+@dataclass(frozen=True, slots=True)
+class WalkReport:
+    done: int
+    total: int
+    per_second: float | None
+    """None: no one is at work now."""
+    seconds_left: float | None
+    words: str
+    """`12,400 of 98,000 · 5/s · 4 h left`"""
+
+
+_SILENT = timedelta(minutes=2)
+
+
+def walk_report(progress: WalkProgress, now: datetime) -> WalkReport:
+    """From the last sign of life of a walk, in whatever process it runs."""
+    rate = progress.per_second if now - progress.at <= _SILENT else None
+    left = (progress.total - progress.done) / rate if rate else None
+    words = progress_words(progress.done, progress.total, rate, left)
+    return WalkReport(progress.done, progress.total, rate, left, words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +295,10 @@ class SyncStatus:
     """The process that reads the account's changes now."""
     live_trouble: str | None = None
     """Why the last attempts to take in new mail failed."""
+    progress: WalkReport | None = None
+    """Of a walk over the whole mailbox that is under way."""
+    gap_since: datetime | None = None
+    """Mail received from then on is being compared, because the source no longer reports all of its changes."""
 
 
 def status_of(tx: Tx, account: Account, now: datetime) -> SyncStatus:
@@ -250,9 +311,12 @@ def status_of(tx: Tx, account: Account, now: datetime) -> SyncStatus:
     ).one_or_none()
     trouble = live_trouble(tx, account.id)
     is_read = cursor is not None and cursor.lease_expires_at is not None and cursor.lease_expires_at > now
+    gap = open_gap(tx, account.id)
     return SyncStatus(
         account=account.email,
         phase=_phase(state, slices, trouble),
+        progress=_walking(state, slices, now),
+        gap_since=None if gap is None else datetime.fromtimestamp(gap.since, UTC),
         live_trouble=None if trouble is None else trouble.message,
         watermark=0 if state is None else state.watermark,
         slices_open=sum(not row.is_done for row in slices),
@@ -271,11 +335,21 @@ def _phase(state: SyncState | None, slices: Sequence[SliceRow], trouble: LiveTro
         return LIVE_FAILING
     if state is None:
         return "never synced"
-    # After a walk, only the time that has passed since is listed: one slice, which has an end.
-    is_proving_the_newest = len(slices) == 1 and slices[0].slice.end is not None
-    if not state.is_walking or is_proving_the_newest:
+    if not _is_walking(state, slices):
         return UP_TO_DATE
     return "first sync" if state.walk == 1 else "comparing again"
+
+
+def _is_walking(state: SyncState, slices: Sequence[SliceRow]) -> bool:
+    """After a walk, only the time that has passed since is listed: one slice, which has an end."""
+    is_proving_the_newest = len(slices) == 1 and slices[0].slice.end is not None
+    return state.is_walking and not is_proving_the_newest
+
+
+def _walking(state: SyncState | None, slices: Sequence[SliceRow], now: datetime) -> WalkReport | None:
+    if state is None or state.progress is None or not _is_walking(state, slices):
+        return None
+    return walk_report(state.progress, now)
 
 
 _SAMPLED_SLICES = 6
@@ -399,7 +473,7 @@ async def _sampled(mailbox: Mailbox, slices: Sequence[Slice]) -> Sizes:
     sizes = [each.message.size for each in found if isinstance(each, Got) and each.message.size]
     if not sizes:
         return Sizes(_TYPICAL_BYTES, 0, "a guess: there was nothing to look at")
-    return Sizes(sum(sizes) / len(sizes), len(sizes), "looked at; packed they take less, their index more")
+    return Sizes(sum(sizes) / len(sizes), len(sizes), "sampled; packed they take less, their index more")
 
 
 async def _some(mailbox: Mailbox, span: Span | None, count: int) -> list[str]:

@@ -1,5 +1,5 @@
-"""One walk over the mailbox: slices are listed oldest first, what the archive lacks is fetched by a pool of workers,
-and slices are closed when they are complete.
+"""One walk over the mailbox: slices are listed, the newest days first and then from the oldest on, what the archive
+lacks is fetched by a pool of workers, and slices are closed when they are complete.
 
 A resumed walk continues from the stored state: nothing below the frontier is listed again, and mail that is in the
 archive is not fetched again. A slice that cannot be listed goes to the end of the queue. A failed job is retried, then
@@ -15,15 +15,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from postroom.accounts.history_cursor import HistoryLease, renew_reader
+from postroom.accounts.history_cursor import HistoryLease, history_standing, renew_reader
 from postroom.db import Tx
 from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal, PostroomError, Retryable
 from postroom.sync.context import SyncContext
 from postroom.sync.fetch import FetchOutcome, bad_of
 from postroom.sync.slice_ledger import Again, Bad, Done, FetchJob, SliceLedger, SliceTally, Split, judge_attempt
-from postroom.sync.slices import Slice, TooDeep, ids_of
-from postroom.sync.state import SyncState, replace_slice, slices_of
+from postroom.sync.slices import Slice, TooDeep, ids_of, in_walk_order, newest_from
+from postroom.sync.state import Listing, SliceRow, SyncState, replace_slice, slices_of
 
 
 @contextmanager
@@ -123,10 +123,12 @@ class SliceLister:
         self._ledger = ledger
         self._dispatcher = dispatcher
         self._troubles: dict[Slice, _ListingTrouble] = {}
+        self._again: set[Slice] = set()
 
-    async def run(self, parts: Sequence[Slice]) -> None:
+    async def run(self, rows: Sequence[SliceRow]) -> None:
         """List them all, a few at a time, then let the queue close when it is idle."""
-        left = deque(parts)
+        self._again = {row.slice for row in rows if row.listing is not None}
+        left = deque(self._in_order([row.slice for row in rows]))
         with first_error():
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(_LISTINGS_AT_ONCE):
@@ -137,10 +139,19 @@ class SliceLister:
         while left:
             part = left.popleft()
             try:
-                left.extendleft(reversed(await self._list(part)))
+                left.extendleft(reversed(self._in_order(await self._list(part))))
             except Retryable as error:
                 self._note_failure(part, error)
                 left.append(part)
+
+    def _in_order(self, parts: Sequence[Slice]) -> list[Slice]:
+        return in_walk_order(parts, self._ledger.state.until)
+
+    def _job_size(self, part: Slice) -> int:
+        """Of the newest days small jobs, so that workers share a day and the newest mail is not the last to come."""
+        size = self._context.settings.job_size
+        is_newest = part.start >= newest_from(self._ledger.state.until)
+        return min(size, self._context.mailbox.batch_size) if is_newest else size
 
     def _note_failure(self, part: Slice, error: Retryable) -> None:
         """Raises the error if this slice has failed for too long, even while other calls succeed."""
@@ -156,7 +167,9 @@ class SliceLister:
     async def _list(self, part: Slice) -> Sequence[Slice]:
         """What is left to list of this slice: nothing, or its halves."""
         await self._context.outage.wait()
-        tally = self._ledger.begin(part)
+        account_id, now = self._lease.account_id, self._context.clock.now()
+        history = await self._context.database.read(lambda tx: history_standing(tx, account_id))
+        tally = self._ledger.begin(part, Listing(now, history.epoch), is_again=part in self._again)
         try:
             async for ids in ids_of(self._context.mailbox, part, self._context.settings):
                 await self._queue(tally, ids)
@@ -185,7 +198,7 @@ class SliceLister:
         known = await self._context.store.known([each for each in ids if each not in bad])
         self._ledger.not_requested(tally, len(known), len(bad))
         wanted = [each for each in ids if each not in known and each not in bad]
-        size = self._context.settings.job_size
+        size = self._job_size(tally.part)
         for start in range(0, len(wanted), size):
             tally.add_job()
             await self._dispatcher.put(FetchJob(tally.listing, tuple(wanted[start : start + size])))
@@ -384,7 +397,14 @@ class Walk:
 
     async def run(self, state: SyncState) -> None:
         """Run until every slice is done. Errors of the whole account are raised; the stored state stays right."""
-        parts = await self._open_slices(state)
+        before: list[SliceRow] = []
+        while (rows := await self._open_slices(state)) and rows != before:
+            state, before = await self._round(state, rows), rows
+        if state.is_walking:
+            raise Fatal("The walk ended with slices open. This is a mistake in Postroom; the watermark is right.")
+
+    async def _round(self, state: SyncState, rows: Sequence[SliceRow]) -> SyncState:
+        """List and fetch these. Slices that were done ahead and have to be listed again are open after it."""
         ledger = SliceLedger(self._context, self._lease, state, await self._bad_of_this_walk(state))
         dispatcher = Dispatcher(_JOBS_WAITING_PER_WORKER * self._context.settings.workers_max)
         workers = WorkerPool(self._context, ledger, dispatcher)
@@ -392,19 +412,18 @@ class Walk:
         with first_error():
             async with asyncio.TaskGroup() as tasks:
                 background = [tasks.create_task(workers.supervisor.run()), tasks.create_task(ledger.run())]
-                tasks.create_task(lister.run(parts), name="sync lister")
+                tasks.create_task(lister.run(rows), name="sync lister")
                 await workers.run()
                 await ledger.close_complete()
                 for task in background:
                     task.cancel()
-        if ledger.state.is_walking:
-            raise Fatal("The walk ended with slices open. This is a mistake in Postroom; the watermark is right.")
+        return ledger.state
 
-    async def _open_slices(self, state: SyncState) -> list[Slice]:
+    async def _open_slices(self, state: SyncState) -> list[SliceRow]:
         rows = await self._context.database.read(lambda tx: slices_of(tx, state.account_id))
         self._context.counters.slices_total = len(rows)
         self._context.counters.slices_done = sum(row.is_done for row in rows)
-        return [row.slice for row in rows if not row.is_done]
+        return [row for row in rows if not row.is_done]
 
     async def _bad_of_this_walk(self, state: SyncState) -> list[str]:
         bad = await self._context.database.read(lambda tx: bad_of(tx, state.account_id))

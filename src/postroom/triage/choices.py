@@ -27,8 +27,9 @@ from postroom.domain.actions import (
     parameters_of,
 )
 from postroom.domain.model_costs import as_data
+from postroom.domain.validation import problem_text
 from postroom.triage.decision import NOTHING
-from postroom.triage.questions import ModelAnswer, ModelTool, one_line, readable
+from postroom.triage.questions import ModelAnswer, ModelTool, ToolCall, one_line, readable
 
 LONGEST_REASON = 500
 LONGEST_LETTER = 4_000
@@ -92,6 +93,16 @@ class ToolOffer:
             case _:
                 return None
 
+    def parameters(self, action: ActionType) -> tuple[str, ...]:
+        """What the model may say with an action. Files, HTML and addresses of its own are not for it to write."""
+        match action:
+            case ActionType.FORWARD:
+                return "to", "note"
+            case ActionType.AUTO_REPLY:
+                return ("body", "cc") if self.forward_to else ("body",)
+            case _:
+                return tuple(_properties(action))
+
     def tools(self) -> tuple[ModelTool, ...]:
         nothing = ModelTool(NOTHING, "Leave the message as it is; also where you are not sure.", _schema({}))
         return nothing, *(ModelTool(action, _SAYS[action], self._schema(action)) for action in self.actions)
@@ -110,7 +121,7 @@ class ToolOffer:
                 return True
 
     def _schema(self, action: ActionType) -> dict[str, Any]:
-        properties = {name: _plain(part) for name, part in _properties(action).items()}
+        properties = {name: _plain(_properties(action)[name]) for name in self.parameters(action)}
         chosen = list(self.choices(action) or ())
         match action:
             case ActionType.APPLY_LABEL | ActionType.REMOVE_LABEL:
@@ -121,6 +132,9 @@ class ToolOffer:
                 return _schema(properties, optional=("note",))
             case ActionType.AUTO_REPLY:
                 properties["body"] |= {"maxLength": LONGEST_LETTER}
+                if "cc" in properties:
+                    properties["cc"] = {"type": "array", "items": {"type": "string", "enum": list(self.forward_to)}}
+                    return _schema(properties, optional=("cc",))
             case ActionType.SNOOZE:
                 del properties["until"]  # a model is bad at calendars
                 properties["amount"] |= {"maximum": LONGEST_SNOOZE.days}
@@ -194,7 +208,11 @@ def read_answer(answer: ModelAnswer, offer: ToolOffer) -> ModelChoice:
         raise UnusableAnswer("it was cut off at the limit of its length")
     if len(answer.calls) != 1:
         raise UnusableAnswer("it does not call exactly one tool")
-    call = answer.calls[0]
+    return read_call(answer.calls[0], offer)
+
+
+def read_call(call: ToolCall, offer: ToolOffer) -> ModelChoice:
+    """What a call of one of the offered tools asks for."""
     if call.name != NOTHING and call.name not in offer.actions:
         raise UnusableAnswer("it calls a tool that was not offered")
     arguments = _arguments(call.arguments)
@@ -243,14 +261,14 @@ def _wanted(name: str, rest: dict[str, Any], offer: ToolOffer) -> WantedAction |
             raise UnusableAnswer(f"arguments: `{NOTHING}` takes {_NAMED} and nothing else")
         return None
     action = ActionType(name)
-    kind = parameters_of(action)
-    if not rest.keys() <= kind.model_fields.keys():
+    kind, known = parameters_of(action), frozenset(offer.parameters(action))
+    if not rest.keys() <= known:
         raise UnusableAnswer("arguments: one of them does not belong there")
     try:
         parameters = kind.model_validate(rest)
     except ValidationError as error:
-        raise UnusableAnswer(_problem(error, frozenset(kind.model_fields))) from None
-    return WantedAction(action, _within(parameters, offer.choices(action) or ()))
+        raise UnusableAnswer(_problem(error, known)) from None
+    return WantedAction(action, _within(parameters, offer.choices(action) or offer.forward_to))
 
 
 def _within(parameters: Parameters, choices: tuple[str, ...]) -> Parameters:
@@ -266,8 +284,10 @@ def _within(parameters: Parameters, choices: tuple[str, ...]) -> Parameters:
             if not set(to) <= set(choices):
                 raise UnusableAnswer("to: holds an address that was not offered")
             return ForwardParameters(to=list(dict.fromkeys(to)), note=None if note is None else _letter(note, "note"))
-        case ReplyParameters(body=body):
-            return ReplyParameters(body=_letter(body, "body"))
+        case ReplyParameters(body=body, cc=cc):
+            if not set(cc) <= set(choices):
+                raise UnusableAnswer("cc: holds an address that was not offered")
+            return ReplyParameters(body=_letter(body or "", "body"), cc=list(dict.fromkeys(cc)))
         case _:
             return parameters
 
@@ -281,7 +301,10 @@ def _letter(text: str, name: str) -> str:
 
 
 def _problem(error: ValidationError, names: frozenset[str]) -> str:
-    problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
+    problem = error.errors(include_input=False, include_url=False)[0]
     place = str(problem["loc"][0]) if problem["loc"] else "arguments"
-    said = problem["msg"].removeprefix("Value error, ")
-    return f"{place}: {said}" if place in names or not problem["loc"] else "arguments: are not as asked for"
+    return (
+        f"{place}: {problem_text(problem)}"
+        if place in names or not problem["loc"]
+        else "arguments: are not as asked for"
+    )

@@ -1,7 +1,9 @@
-"""The job `classify`: one message, judged once, by rules first and then by the model.
+"""The job `classify`: one message, judged once: by rules, then by what was learned, and then by the model.
 
-Decision, ordered actions, cost and the job's end are one transaction. The model is asked only if the message is
-here in full, a model is configured and switched on, and the budget has room.
+Decision, ordered actions and the job's end are one transaction. The model is asked only if the message is here in
+full, local triage does not decide it, a model is configured and switched on, and the budget has room; the money of a
+call is settled as soon as it ends. Mail of a backfill job waits for room without a worker; live mail that may not wait
+is left to a person.
 """
 
 from __future__ import annotations
@@ -11,26 +13,28 @@ from typing import TYPE_CHECKING, Protocol
 
 from postroom import kill_switch
 from postroom.db import Tx
-from postroom.domain.actions import ActionOrder, Origin
+from postroom.domain.actions import ActionOrder, Origin, ReviewCause
 from postroom.domain.errors import BadInput, Fatal, PostroomError
 from postroom.domain.ids import parse_id
 from postroom.domain.money import Micros
-from postroom.queue import JobContext
+from postroom.domain.spending import Denial, Denied, NewCall
+from postroom.queue import JobContext, PutOff
 from postroom.queue.job import Json
 from postroom.settings import ModelSettings, SafetySettings
 from postroom.telemetry.metrics import meter
 from postroom.triage import records
 from postroom.triage.briefing import briefing_for, contacts_among
-from postroom.triage.choices import ModelChoice, UnusableAnswer, read_answer
+from postroom.triage.choices import ModelChoice, UnusableAnswer, read_answer, read_call
 from postroom.triage.decision import DecidedBy, Decision, for_review, left_alone
 from postroom.triage.prompt import Briefing, question_about
-from postroom.triage.questions import CallFailed, ModelAnswer, ModelQuestion, ModelRefused
+from postroom.triage.questions import CallBudget, CallFailed, ModelAnswer, ModelQuestion, ModelRefused, ToolCall
 from postroom.triage.records import TriageMessage
 from postroom.triage.rules.engine import Match
 from postroom.triage.rules.facts import MessageFacts
 from postroom.triage.safety import decided_by_model, decided_by_rule
 
 if TYPE_CHECKING:
+    from postroom.triage.learning.service import Consideration, LearnedTriage
     from postroom.triage.model_client import ModelClient
 
 
@@ -60,7 +64,7 @@ _MOST_CALLS = 2
 _NO_MODEL = "No rule decides it, and no model is set up to be asked."
 _SWITCHED_OFF = "No rule decides it, and the model is switched off."
 _UNUSABLE = "No rule decides it, and the model cannot be asked."
-_NO_ROOM = "No rule decides it, and the day's budget of its backfill job has no room for the model."
+_RULES_ALONE = "No rule decides it, and its backfill job runs on rules alone."
 _NOT_OURS = "its mailbox is no account of this installation, so nothing is done there"
 
 
@@ -69,16 +73,6 @@ class Rules(Protocol):
 
     async def match(self, facts: MessageFacts) -> Match | None:
         """The first that matches; one that fails matches nothing and harms no other."""
-
-
-class BackfillBudget(Protocol):
-    """The budget of backfill jobs. A message's money is set aside when it is taken in, and settled here."""
-
-    def afford(self, tx: Tx, job_id: str, message_ref: str, total: Micros) -> bool:
-        """See to it that so much in all is set aside for the message; False, and nothing done, if there is no room."""
-
-    def settle(self, tx: Tx, job_id: str, message_ref: str, total: Micros) -> None:
-        """So much in all was spent on the message; what was set aside beyond it is free again."""
 
 
 class ActionSink(Protocol):
@@ -103,7 +97,11 @@ class ClassifierOptions:
 
 
 class _NotAsked(Exception):
-    """The model may not be asked now; the message says why, for the person who reviews it."""
+    """The model may not be asked."""
+
+    def __init__(self, decision: Decision) -> None:
+        super().__init__(decision.reason)
+        self.decision = decision
 
 
 class Classifier:
@@ -111,60 +109,91 @@ class Classifier:
         self,
         rules: Rules,
         model: ModelClient | None,
-        spending: BackfillBudget,
+        budget: CallBudget,
         sink: ActionSink,
         ways: ClassifierOptions,
+        learned: LearnedTriage | None = None,
     ) -> None:
+        self._learned = learned
         self._rules = rules
         self._model = model
-        self._spending = spending
+        self._budget = budget
         self._sink = sink
         self._ways = ways
 
     async def __call__(self, context: JobContext) -> Json:
-        message_id = _message_id(context)
+        message_id, started_at = _message_id(context), context.queue.clock.now()
         message = await context.queue.database.read(lambda tx: records.load_message(tx, message_id))
         if message is None:
             return {"outcome": "gone"}
         if message.is_decided:
             return {"outcome": "decided before"}
-        decision = await self._decide(context, message)
+        decision, considered = await self._decide(context, message)
         if decision.actions and message.account_id is None:
-            decision = replace(decision, needs_review=True, obstacle=_NOT_OURS)
-        await context.complete(lambda tx: self._finish(tx, context, message, decision))
+            decision = replace(decision, needs_review=True, obstacle=_NOT_OURS, cause=ReviewCause.NO_ACCOUNT)
+
+        def finish(tx: Tx) -> Json:
+            context.record_step(tx, "decide", started_at, {"by": decision.source, "action": decision.action})
+            return self._finish(tx, context, message, decision, considered)
+
+        await context.complete(finish)
         count_decision(decision)
         return None
 
-    async def _decide(self, context: JobContext, message: TriageMessage) -> Decision:
+    async def _decide(self, context: JobContext, message: TriageMessage) -> tuple[Decision, Consideration | None]:
+        """Also what local triage makes of it, where it came to that."""
         if message.is_outbound:
-            return left_alone("You sent it yourself.")
+            return left_alone("You sent it yourself."), None
         if message.is_gone:
-            return left_alone("It is no longer in the mailbox.")
+            return left_alone("It is no longer in the mailbox."), None
         if (match := await self._rules.match(message.facts)) is not None:
-            return decided_by_rule(match.rule, self._ways.safety)
+            return decided_by_rule(match.rule, self._ways.safety), None
         if message.is_metadata_only:
-            return left_alone("No rule decides it, and only its envelope was taken in.")
-        if self._model is None:
-            return for_review(self._ways.no_model)
+            return left_alone("No rule decides it, and only its envelope was taken in."), None
+        job_id, database = message.backfill_job_id, context.queue.database
+        if job_id is not None and not await database.read(lambda tx: self._budget.uses_model(tx, job_id)):
+            return left_alone(_RULES_ALONE), None
+        if self._learned is None:
+            return await self._by_model(context, message), None
+        considered = await self._learned.consider(database, message, self._ways.model.thread_messages)
+        known = None if considered is None else considered.decision
+        if known is not None and considered is not None and not considered.is_check:
+            return known, considered
+        decision = await self._by_model(context, message)
+        # A check that could not be made, for example for want of money, is none: what was learned decides.
+        return (known if known is not None and decision.source is DecidedBy.UNDECIDED else decision), considered
+
+    async def _by_model(self, context: JobContext, message: TriageMessage) -> Decision:
         try:
-            return await self._ask_twice(self._model, context, message)
-        except _NotAsked as reason:
-            return for_review(str(reason))
+            if (model := self._model) is None:
+                why = for_review(self._ways.no_model, ReviewCause.NO_MODEL)
+                return await context.write_or_postpone(lambda tx: self._hold(tx, context, message, why))
+            return await self._ask_twice(model, context, message)
+        except _NotAsked as unasked:
+            return unasked.decision
         except ModelRefused as error:
-            return for_review(error.message)
+            return for_review(error.message, ReviewCause.MODEL_REFUSED)
 
     async def _ask_twice(self, model: ModelClient, context: JobContext, message: TriageMessage) -> Decision:
-        wanted = self._ways.model.thread_messages
-        read = context.queue.database.read
-        briefing, known = await read(lambda tx: (briefing_for(tx, message, wanted), contacts_among(tx, message)))
-        problem: str | None = None
-        for _ in range(_MOST_CALLS):
-            question = question_about(message.mail, briefing, problem)
-            choice = await self._ask(model, context, message, question, briefing)
+        """What the model wants. An answer that was paid for before counts, also one that could not be used."""
+        wanted, read = self._ways.model.thread_messages, context.queue.database.read
+        briefing, known, earlier = await read(
+            lambda tx: (
+                briefing_for(tx, message, wanted),
+                contacts_among(tx, message),
+                records.earlier_answers(tx, message.id),
+            )
+        )
+        choice = None if earlier.usable is None else _read(earlier.usable, briefing)
+        problem = choice if isinstance(choice, str) else next(reversed(earlier.problems), None)
+        for _ in range(_MOST_CALLS - len(earlier.problems)):
+            if not isinstance(choice, ModelChoice):
+                question = question_about(message.mail, briefing, problem)
+                choice = await self._ask(model, context, message, question, briefing)
             if isinstance(choice, ModelChoice):
                 return decided_by_model(choice, message.mail, briefing, self._ways.safety, known)
             problem = choice
-        return for_review(f"The model's answer could not be used, twice: {problem}.")
+        return for_review(f"The model's answer could not be used, twice: {problem}.", ReviewCause.UNUSABLE_ANSWER)
 
     async def _ask(
         self,
@@ -175,58 +204,79 @@ class Classifier:
         briefing: Briefing,
     ) -> ModelChoice | str:
         """What the model chose, or what is wrong with its answer."""
-        most = model.meter.most(message.mail.text)
-        if most is None:
-            raise Fatal("What a call of the model costs is not known, so none is made.")
-        call_id = await context.write(lambda tx: self._begin(tx, context, message, model, most, question))
+        write = context.queue.database.write
+        begun: str | Decision = await context.write_or_postpone(
+            lambda tx: self._begin(tx, model, context, message, question)
+        )
+        if isinstance(begun, Decision):
+            raise _NotAsked(begun)
         outcome = await model.ask(question)
         count_call(model.provider, outcome)
+        # From here on without a look at the job's lease: what was paid for is booked, also when another worker has
+        # the job by now.
         if isinstance(outcome, CallFailed):
-            await context.write(lambda tx: self._fail(tx, context, message, call_id, outcome))
+            await write(lambda tx: self._fail(tx, begun, outcome))
             raise outcome.error
-        found = _read(outcome, briefing)
-        problem = None if isinstance(found, ModelChoice) else found
-        await context.write(lambda tx: records.end_call(tx, call_id, outcome, problem))
+        found = _read_answer(outcome, briefing)
+        await write(lambda tx: self._end(tx, begun, outcome, None if isinstance(found, ModelChoice) else found))
         return found
 
     def _begin(
+        self, tx: Tx, model: ModelClient, context: JobContext, message: TriageMessage, question: ModelQuestion
+    ) -> str | Decision | PutOff:
+        """Reserve the call and record it: its id, or what becomes of the message where the model is not asked."""
+        if not kill_switch.model_switch(tx).on:
+            return self._hold(tx, context, message, for_review(_SWITCHED_OFF, ReviewCause.MODEL_OFF))
+        now, job_id, most = context.queue.clock.now(), message.backfill_job_id, model.most_for(question)
+        given = self._budget.reserve(tx, NewCall(most, now + model.answer_limit, message.id, job_id, context.job.id))
+        if isinstance(given, Denied):
+            return _not_asked(given)
+        prompt = question.text if self._ways.model.keep_prompts_days > 0 else None
+        begun = records.NewModelCall(given.call_id, model.provider, model.name, most, message.id, job_id, prompt)
+        records.begin_call(tx, begun, now)
+        return given.call_id
+
+    def _hold(self, tx: Tx, context: JobContext, message: TriageMessage, review: Decision) -> Decision | PutOff:
+        """The model cannot be asked: a person is, or mail of a backfill job waits until it can be."""
+        job_id = message.backfill_job_id
+        if job_id is None:
+            return review
+        call = NewCall(Micros(0), context.queue.clock.now(), message.id, job_id, context.job.id)
+        return _not_asked(self._budget.hold(tx, call, review.reason))
+
+    def _end(self, tx: Tx, call_id: str, answer: ModelAnswer, problem: str | None) -> None:
+        records.end_call(tx, call_id, answer, problem)
+        self._budget.settle(tx, call_id, answer.cost)
+
+    def _fail(self, tx: Tx, call_id: str, failed: CallFailed) -> None:
+        records.fail_call(tx, call_id, failed)
+        self._budget.settle(tx, call_id, None if failed.may_have_cost else Micros(0))
+
+    def _finish(
         self,
         tx: Tx,
         context: JobContext,
         message: TriageMessage,
-        model: ModelClient,
-        most: Micros,
-        question: ModelQuestion,
-    ) -> str:
-        if not kill_switch.model_switch(tx).on:
-            raise _NotAsked(_SWITCHED_OFF)
-        prompt = question.text if self._ways.model.keep_prompts_days > 0 else None
-        call_id = records.begin_call(tx, message, model.provider, model.name, most, context.queue.clock.now(), prompt)
-        job_id, total = message.backfill_job_id, records.spent_on(tx, message.id)
-        if job_id is not None and not self._spending.afford(tx, job_id, message.id, total):
-            raise _NotAsked(_NO_ROOM)
-        return call_id
-
-    def _fail(self, tx: Tx, context: JobContext, message: TriageMessage, call_id: str, failed: CallFailed) -> None:
-        records.fail_call(tx, call_id, failed)
-        gives_up = context.job.is_last_attempt or isinstance(failed.error, Fatal)
-        if gives_up and not isinstance(failed.error, ModelRefused):
-            self._settle(tx, message)
-
-    def _finish(self, tx: Tx, context: JobContext, message: TriageMessage, decision: Decision) -> Json:
+        decision: Decision,
+        considered: Consideration | None,
+    ) -> Json:
         switch = kill_switch.model_switch(tx)
-        if decision.source is DecidedBy.MODEL and not switch.on:
+        if decision.source in (DecidedBy.MODEL, DecidedBy.LEARNED) and not switch.on:
             decision = decision.asking(f"the model was {switch.reason} while it was asked")
         decision_id = records.record_decision(tx, message, decision, context.queue.clock.now())
-        self._settle(tx, message)
+        records.forget_answers(tx, message.id)
+        self._budget.decided(tx, message.id, message.backfill_job_id)
         if decision_id is None:
             return {"outcome": "decided before"}
+        if self._learned is not None and considered is not None:
+            self._learned.record(tx, context.queue, message, considered, decision)
         if decision.actions and decision.obstacle is None:
             self._sink.accept(tx, self._order(message, decision, decision_id))
         return {"outcome": "review" if decision.needs_review else "decided", "action": decision.action}
 
     def _order(self, message: TriageMessage, decision: Decision, decision_id: str) -> ActionOrder:
         by_rule = decision.source is DecidedBy.RULE
+        by_model = "local triage" if decision.source is DecidedBy.LEARNED else f"model {self._name}"
         return ActionOrder(
             account_id=str(message.account_id),
             message_id=message.id,
@@ -234,21 +284,37 @@ class Classifier:
             thread_id=message.thread_id,
             decision_id=decision_id,
             origin=Origin.RULE if by_rule else Origin.MODEL,
-            wanted_by=f"rule {decision.rule_name}" if by_rule else f"model {self._model.name if self._model else ''}",
+            wanted_by=f"rule {decision.rule_name}" if by_rule else by_model,
             proposals=decision.actions,
             rule_id=decision.rule_id,
             rule_name=decision.rule_name,
         )
 
-    def _settle(self, tx: Tx, message: TriageMessage) -> None:
-        if message.backfill_job_id is not None:
-            spent = records.spent_on(tx, message.id)
-            self._spending.settle(tx, message.backfill_job_id, message.id, spent)
+    @property
+    def _name(self) -> str:
+        return self._model.name if self._model else ""
 
 
-def _read(answer: ModelAnswer, briefing: Briefing) -> ModelChoice | str:
+def _not_asked(denied: Denied) -> Decision | PutOff:
+    match denied.denial:
+        case Denial.WAIT:
+            return PutOff(denied.until, denied.reason)
+        case Denial.RULES_ONLY:
+            return left_alone(f"No rule decides it, and {denied.reason}.")
+        case Denial.NOT_ASKED:
+            return for_review(f"No rule decides it, and {denied.reason}.", ReviewCause.BUDGET)
+
+
+def _read_answer(answer: ModelAnswer, briefing: Briefing) -> ModelChoice | str:
     try:
         return read_answer(answer, briefing.offer)
+    except UnusableAnswer as unusable:
+        return str(unusable)
+
+
+def _read(call: ToolCall, briefing: Briefing) -> ModelChoice | str:
+    try:
+        return read_call(call, briefing.offer)
     except UnusableAnswer as unusable:
         return str(unusable)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from postroom.domain.actions import Proposal
+from postroom.domain.actions import Proposal, ReviewCause
 
 NOTHING = "none"
 """The name of the decision to leave a message as it is."""
@@ -17,6 +17,7 @@ class DecidedBy(StrEnum):
 
     RULE = "deterministic"
     MODEL = "llm"
+    LEARNED = "learned"
     UNDECIDED = "none"
 
 
@@ -31,6 +32,10 @@ class Decision:
     rule_name: str | None = None
     obstacle: str | None = None
     """Why nothing can be done about the message, whatever was decided."""
+    cause: ReviewCause | None = None
+    """Of a decision that needs review."""
+    explanation: dict[str, Any] | None = None
+    """Of a learned one: what spoke for it, without words of the mail."""
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -52,13 +57,13 @@ class Decision:
     def parameters(self) -> dict[str, Any]:
         """Of its one action; of several, each with its name."""
         if len(self.actions) == 1:
-            return self.actions[0].wanted.parameters_json()
-        return {"actions": [proposal.wanted.to_json() for proposal in self.actions]} if self.actions else {}
+            return self.actions[0].wanted.outline().parameters_json()
+        return {"actions": [proposal.wanted.outline().to_json() for proposal in self.actions]} if self.actions else {}
 
 
 def left_alone(reason: str) -> Decision:
     return Decision(DecidedBy.UNDECIDED, reason)
 
 
-def for_review(reason: str) -> Decision:
-    return Decision(DecidedBy.UNDECIDED, reason, needs_review=True)
+def for_review(reason: str, cause: ReviewCause | None = None) -> Decision:
+    return Decision(DecidedBy.UNDECIDED, reason, needs_review=True, cause=cause)

@@ -6,25 +6,24 @@ any other and belongs to no message.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import httpx2
 
-from postroom.db import Database
+from postroom.db import Database, Tx
 from postroom.domain.checkups import Check, CheckVerdict, Finding, first_failure
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, PostroomError
 from postroom.domain.extras import Extra, ExtraMissing, is_installed, require
-from postroom.domain.model_costs import CostMeter, TokenCounts, tariff_for
+from postroom.domain.model_costs import CostMeter, tariff_for
 from postroom.domain.money import Micros, format_dollars
+from postroom.domain.spending import Denied, NewCall, Reserved
 from postroom.settings import MODEL_KEY_ENTRY, ModelSettings
 from postroom.tls import trusted
 from postroom.triage import records
-from postroom.triage.questions import CallFailed, ModelAnswer, ModelQuestion, ModelTool
+from postroom.triage.questions import CallBudget, CallFailed, ModelAnswer, ModelQuestion, ModelTool
 from postroom.vault import Vault
 
 if TYPE_CHECKING:
@@ -110,8 +109,6 @@ def _found(verdict: CheckVerdict, message: str, remedy: str = "") -> Finding:
 
 
 _MOST_OUTPUT = 50
-_OVERHEAD_BYTES = 2_000
-"""What a provider adds to a prompt of its own."""
 _NOTHING = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
 _QUESTION = ModelQuestion(
     "This is a test of the connection.",
@@ -120,7 +117,9 @@ _QUESTION = ModelQuestion(
 )
 
 
-async def try_model(settings: ModelSettings, vault: Vault, database: Database, clock: Clock) -> AsyncIterator[Finding]:
+async def try_model(
+    settings: ModelSettings, vault: Vault, database: Database, clock: Clock, budget: CallBudget
+) -> AsyncIterator[Finding]:
     """What can be seen without a call, and then, where nothing stands in its way, how one call went."""
     seen = examine_model(settings, vault)
     for finding in seen:
@@ -130,19 +129,35 @@ async def try_model(settings: ModelSettings, vault: Vault, database: Database, c
     small = settings.model_copy(update={"max_output_tokens": _MOST_OUTPUT})
     async with open_model(small, vault, clock) as model:
         if model is not None:
-            yield await _asked(model, database, clock)
+            yield await _asked(model, database, clock, budget)
 
 
-async def _asked(model: ModelClient, database: Database, clock: Clock) -> Finding:
-    most = model.most_for(TokenCounts(_size(_QUESTION), _MOST_OUTPUT))
-    now = clock.now()
-    call_id = await database.write(lambda tx: records.begin_trial_call(tx, model.provider, model.name, most, now))
+async def _asked(model: ModelClient, database: Database, clock: Clock, budget: CallBudget) -> Finding:
+    most, now = model.most_for(_QUESTION), clock.now()
+
+    def begin(tx: Tx) -> Reserved | Denied:
+        reserved = budget.reserve(tx, NewCall(most, now + model.answer_limit))
+        if isinstance(reserved, Reserved):
+            records.begin_call(tx, records.NewModelCall(reserved.call_id, model.provider, model.name, most), now)
+        return reserved
+
+    reserved = await database.write(begin)
+    if isinstance(reserved, Denied):
+        remedy = "Raise it with `postroom model ceiling`, or try again tomorrow."
+        return _found(CheckVerdict.FAILED, f"No call was made: {reserved.reason}.", remedy)
     outcome = await model.ask(_QUESTION)
+
+    def end(tx: Tx) -> None:
+        if isinstance(outcome, CallFailed):
+            records.fail_call(tx, reserved.call_id, outcome)
+            budget.settle(tx, reserved.call_id, None if outcome.may_have_cost else Micros(0))
+        else:
+            records.end_call(tx, reserved.call_id, outcome, None if outcome.calls else "the answer calls no tool")
+            budget.settle(tx, reserved.call_id, outcome.cost)
+
+    await database.write(end)
     if isinstance(outcome, CallFailed):
-        await database.write(lambda tx: records.fail_call(tx, call_id, outcome))
-        return Finding(Check.MODEL, CheckVerdict.FAILED, "model", f"A call failed: {outcome.error.message}")
-    problem = None if outcome.calls else "the answer calls no tool"
-    await database.write(lambda tx: records.end_call(tx, call_id, outcome, problem))
+        return _found(CheckVerdict.FAILED, f"A call failed: {outcome.error.message}")
     return _judged(outcome, most)
 
 
@@ -157,8 +172,3 @@ def _judged(answer: ModelAnswer, most: Micros) -> Finding:
     if answer.cost is None:
         return Finding(Check.MODEL, CheckVerdict.WARNING, "model", f"{text} It does not say how many tokens it used.")
     return Finding(Check.MODEL, CheckVerdict.OK, "model", text)
-
-
-def _size(question: ModelQuestion) -> int:
-    """The most tokens that the question can have: a token is a byte or more."""
-    return _OVERHEAD_BYTES + len(json.dumps(asdict(question)).encode())

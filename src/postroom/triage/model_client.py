@@ -19,11 +19,12 @@ from pydantic_ai.tools import ToolDefinition
 
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, Fatal, PostroomError, Retryable
-from postroom.domain.model_costs import CostMeter, Tariff, TokenCounts
+from postroom.domain.model_costs import PROVIDER_ALLOWANCE, Tariff, TokenCounts
 from postroom.domain.money import Micros
 from postroom.settings import ModelSettings
 from postroom.triage.questions import CallFailed, ModelAnswer, ModelQuestion, ModelRefused, ToolCall, one_line
 
+_LATE = timedelta(seconds=30)
 _NO_CREDIT_PAUSE = timedelta(hours=1)
 _SIMULATED = "simulated-"
 _LONGEST_NAME = 200
@@ -35,7 +36,6 @@ class ModelClient:
         self._settings = settings
         self._tariff = tariff
         self._clock = clock
-        self.meter = CostMeter(tariff, settings.max_output_tokens)
 
     @property
     def provider(self) -> str:
@@ -45,9 +45,14 @@ class ModelClient:
     def name(self) -> str:
         return str(self._settings.name)
 
-    def most_for(self, most: TokenCounts) -> Micros:
-        """What a call with at most these tokens can cost."""
-        return self._tariff.cost(most)
+    @property
+    def answer_limit(self) -> timedelta:
+        """How long an answer may take. After it none is waited for, and what the call cost stays uncertain."""
+        return timedelta(seconds=self._settings.timeout_s) + _LATE
+
+    def most_for(self, question: ModelQuestion) -> Micros:
+        """The most that asking this can cost."""
+        return self._tariff.most(question.size + PROVIDER_ALLOWANCE, self._settings.max_output_tokens)
 
     async def ask(self, question: ModelQuestion) -> ModelAnswer | CallFailed:
         """One call, paid for whatever comes back."""

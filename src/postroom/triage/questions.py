@@ -1,13 +1,17 @@
-"""Questions to the model and its answers as plain values, for code that does not need the model library."""
+"""Questions to the model, its answers as plain values, and the budget it is asked within; for code that does not need
+the model library."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 
+from postroom.db import Tx
 from postroom.domain.errors import Fatal, PostroomError
 from postroom.domain.model_costs import TokenCounts
 from postroom.domain.money import Micros
+from postroom.domain.spending import Denied, NewCall, Reserved
 
 
 class ModelRefused(Fatal):
@@ -33,6 +37,12 @@ class ModelQuestion:
     def text(self) -> str:
         """All that is said, as it may be kept."""
         return f"{self.instructions}\n\n{self.content}"
+
+    @property
+    def size(self) -> int:
+        """The bytes of prompt and tools, which are never fewer than their tokens."""
+        tools = json.dumps([asdict(tool) for tool in self.tools], ensure_ascii=False)
+        return sum(len(part.encode()) for part in (self.instructions, self.content, tools))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,24 @@ class CallFailed:
     error: PostroomError
     may_have_cost: bool
     latency_ms: int
+
+
+class CallBudget(Protocol):
+    """The money of model calls: reserved before each, settled after it."""
+
+    def reserve(self, tx: Tx, call: NewCall) -> Reserved | Denied: ...
+
+    def hold(self, tx: Tx, call: NewCall, reason: str) -> Denied:
+        """Let mail of a backfill job wait for a model that cannot be asked."""
+
+    def settle(self, tx: Tx, call_id: str, cost: Micros | None) -> None:
+        """`cost` is None where it is not known; then the call counts at its most."""
+
+    def decided(self, tx: Tx, message_id: str, job_id: str | None) -> None:
+        """The message waits for nothing any more."""
+
+    def uses_model(self, tx: Tx, job_id: str) -> bool:
+        """Whether a backfill job may ask the model at all."""
 
 
 def one_line(text: str, longest: int) -> str:

@@ -1,7 +1,7 @@
 """The rows of triage: the message to judge, each model call, the decision; and the deletion of old prompts.
 
 A call is recorded before it is made, at its highest possible cost, and again when it ends. A process that dies in
-between leaves a row that says so.
+between leaves a row that says so. An answer is kept until its message is decided, so that none is bought twice.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from sqlalchemy import Row, func, select, update
 
 from postroom.db import Database, Tx
 from postroom.db.database import insert
-from postroom.db.tables.mail import messages
+from postroom.db.tables.mail import messages, sent_messages
 from postroom.db.tables.triage import decisions, model_calls
 from postroom.domain.ids import new_id
 from postroom.domain.money import Micros
+from postroom.domain.tiers import AssignmentRule
 from postroom.triage.decision import Decision
 from postroom.triage.prompt import MailToJudge
-from postroom.triage.questions import CallFailed, ModelAnswer
+from postroom.triage.questions import CallFailed, ModelAnswer, ToolCall
 from postroom.triage.rules.facts import MessageFacts, facts_of_message
 
 STARTED, ANSWERED, UNUSABLE, FAILED, LOST = "started", "answered", "unusable", "failed", "lost"
@@ -40,6 +41,8 @@ class TriageMessage:
     is_gone: bool
     """The mailbox no longer has it."""
     is_decided: bool
+    answers_owner: bool
+    """It answers mail that the owner sent."""
     facts: MessageFacts
     """What rules look at."""
     mail: MailToJudge
@@ -61,6 +64,7 @@ def load_message(tx: Tx, message_id: str) -> TriageMessage | None:
         is_outbound=row.direction == "outbound",
         is_gone=row.deleted_at_source is not None,
         is_decided=_is_decided(tx, row.id),
+        answers_owner=_answers_owner(tx, row),
         facts=facts,
         mail=_mail(row),
     )
@@ -79,50 +83,64 @@ def _mail(row: Row[Any]) -> MailToJudge:
     )
 
 
+def _answers_owner(tx: Tx, row: Row[Any]) -> bool:
+    if row.assignment_rule == AssignmentRule.REPLY_TO_OUTBOUND:
+        return True
+    target = str((row.headers or {}).get("in-reply-to") or "").strip("<> ")
+    if not target or row.account_id is None:
+        return False
+    mine = (sent_messages.c.account_id == row.account_id) & (sent_messages.c.message_id_header == target)
+    return tx.execute(select(sent_messages.c.added_at).where(mine)).first() is not None
+
+
 def _is_decided(tx: Tx, message_id: str) -> bool:
     return tx.execute(select(decisions.c.id).where(decisions.c.message_id == message_id)).first() is not None
 
 
-def begin_call(
-    tx: Tx, message: TriageMessage, provider: str, model: str, most: Micros, now: datetime, prompt: str | None = None
-) -> str:
-    """Record a call before it is made, and close earlier calls without an end. `prompt` is given where prompts are
-    kept."""
-    open_before = (model_calls.c.message_id == message.id) & (model_calls.c.outcome == STARTED)
-    lost = {"outcome": LOST, "error": "the process ended before the answer was written down; counted at its most"}
-    tx.execute(update(model_calls).where(open_before).values(**lost))
-    return _begun(
-        tx, provider, model, most, now, message_id=message.id, backfill_job_id=message.backfill_job_id, prompt=prompt
-    )
+@dataclass(frozen=True, slots=True)
+class NewModelCall:
+    """A call that is about to be made. `id` is that of its reservation."""
+
+    id: str
+    provider: str
+    model: str
+    most: Micros
+    message_id: str | None = None
+    """None: a person tries the model."""
+    backfill_job_id: str | None = None
+    prompt: str | None = None
+    """Given where prompts are kept."""
 
 
-def begin_trial_call(tx: Tx, provider: str, model: str, most: Micros, now: datetime) -> str:
-    """Note a call that is about no message: a person tries the model."""
-    return _begun(tx, provider, model, most, now)
-
-
-def _begun(tx: Tx, provider: str, model: str, most: Micros, now: datetime, **about: str | None) -> str:
-    call_id = new_id()
+def begin_call(tx: Tx, call: NewModelCall, now: datetime) -> None:
+    """Record a call before it is made, and close earlier calls about its message that have no end."""
+    if call.message_id is not None:
+        open_before = (model_calls.c.message_id == call.message_id) & (model_calls.c.outcome == STARTED)
+        lost = {"outcome": LOST, "error": "the process ended before the answer was written down; counted at its most"}
+        tx.execute(update(model_calls).where(open_before).values(**lost))
     tx.execute(
         model_calls.insert().values(
-            id=call_id,
-            provider=provider,
-            model=model,
+            id=call.id,
+            message_id=call.message_id,
+            backfill_job_id=call.backfill_job_id,
+            provider=call.provider,
+            model=call.model,
             input_tokens=0,
             output_tokens=0,
-            cost_microdollars=most,
+            cost_microdollars=call.most,
             latency_ms=0,
             outcome=STARTED,
             simulated=False,
+            prompt=call.prompt,
             created_at=now,
-            **about,
         )
     )
-    return call_id
 
 
 def end_call(tx: Tx, call_id: str, answer: ModelAnswer, problem: str | None) -> None:
-    """An answer that does not say what it used stays in the books at its most."""
+    """Record an answer. One that does not say what it used stays in the books at its most. It counts, and a usable one
+    is kept, until its message is decided."""
+    usable = None if problem is not None else answer.calls[0]
     values: dict[str, object] = {
         "model": answer.model,
         "input_tokens": answer.used.input,
@@ -131,6 +149,7 @@ def end_call(tx: Tx, call_id: str, answer: ModelAnswer, problem: str | None) -> 
         "outcome": ANSWERED if problem is None else UNUSABLE,
         "error": problem,
         "simulated": answer.is_simulated,
+        "answer": {} if usable is None else {"name": usable.name, "arguments": usable.arguments},
     }
     if answer.cost is not None:
         values["cost_microdollars"] = answer.cost
@@ -147,6 +166,28 @@ def fail_call(tx: Tx, call_id: str, failed: CallFailed) -> None:
     if not failed.may_have_cost:
         values["cost_microdollars"] = 0
     tx.execute(update(model_calls).where(model_calls.c.id == call_id).values(**values))
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierAnswers:
+    """What the model has answered about a message that is not decided yet."""
+
+    usable: ToolCall | None = None
+    problems: tuple[str, ...] = ()
+    """What was wrong with each answer that could not be used."""
+
+
+def earlier_answers(tx: Tx, message_id: str) -> EarlierAnswers:
+    answered = (model_calls.c.message_id == message_id) & model_calls.c.answer.is_not(None)
+    rows = tx.execute(select(model_calls).where(answered).order_by(model_calls.c.id)).all()
+    kept = [ToolCall(row.answer["name"], row.answer["arguments"]) for row in rows if row.answer]
+    return EarlierAnswers(kept[-1] if kept else None, tuple(row.error for row in rows if row.outcome == UNUSABLE))
+
+
+def forget_answers(tx: Tx, message_id: str) -> None:
+    """The message is decided; its answer may hold words of the mail, and has served."""
+    kept = (model_calls.c.message_id == message_id) & model_calls.c.answer.is_not(None)
+    tx.execute(update(model_calls).where(kept).values(answer=None))
 
 
 def spent_on(tx: Tx, message_id: str) -> Micros:
@@ -167,9 +208,11 @@ def record_decision(tx: Tx, message: TriageMessage, decision: Decision, now: dat
         "confidence": decision.confidence,
         "reason": decision.reason,
         "needs_review": decision.needs_review,
+        "review_cause": decision.cause,
         "rule_id": decision.rule_id,
         "rule_name": decision.rule_name,
         "reasons": list(decision.reasons),
+        "explanation": decision.explanation,
         "created_at": now,
     }
     written = insert(tx, decisions).values(row).on_conflict_do_nothing(index_elements=["message_id"])

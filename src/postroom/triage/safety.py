@@ -9,10 +9,12 @@ import math
 from collections.abc import Iterable, Sequence
 
 from postroom.domain.actions import (
+    DOING,
     ActionType,
     Consequence,
-    ForwardParameters,
+    LetterParameters,
     Proposal,
+    ReviewCause,
     WantedAction,
     consequence_of,
     meaning,
@@ -47,7 +49,7 @@ def reasons_for(
     kinds = {wanted.type, meaning(wanted)}
     reach = consequence_of(wanted)
     found = [*_by_lists(kinds, settings, spared=unattended and source is DecidedBy.RULE)]
-    if source is DecidedBy.MODEL:
+    if source is not DecidedBy.RULE:
         found += _by_model(reach, confidence, settings, model_asked=model_asked)
         if suspicion and reach > Consequence.MARKS:
             found.append(f"the message may try to instruct the model: {suspicion}")
@@ -71,9 +73,9 @@ def acts_alone(actions: Iterable[WantedAction], settings: SafetySettings, *, una
 def _by_lists(kinds: Iterable[ActionType], settings: SafetySettings, *, spared: bool) -> Iterable[str]:
     for kind in sorted(kinds):
         if kind in settings.always:
-            yield f"{kind} always needs approval"
+            yield f"{DOING[kind]} always needs approval"
         if kind in settings.dangerous and not spared:
-            yield f"{kind} is a dangerous action"
+            yield f"{DOING[kind]} is a dangerous action"
 
 
 def _by_model(
@@ -110,14 +112,22 @@ def decided_by_rule(rule: Rule, safety: SafetySettings) -> Decision:
 
 
 def decided_by_model(
-    choice: ModelChoice, mail: MailToJudge, briefing: Briefing, safety: SafetySettings, contacts: Sequence[str] = ()
+    choice: ModelChoice,
+    mail: MailToJudge,
+    briefing: Briefing,
+    safety: SafetySettings,
+    contacts: Sequence[str] = (),
+    *,
+    source: DecidedBy = DecidedBy.MODEL,
 ) -> Decision:
-    """`contacts` are those among the senders whom the owner knows."""
+    """`contacts` are those among the senders whom the owner knows. What was learned from a model is held to the same as
+    the model itself."""
     if choice.wanted is None:
-        return Decision(DecidedBy.MODEL, choice.reason, (), choice.confidence, needs_review=choice.asks_approval)
+        cause = ReviewCause.MODEL_UNSURE if choice.asks_approval else None
+        return Decision(source, choice.reason, (), choice.confidence, needs_review=choice.asks_approval, cause=cause)
     reasons = reasons_for(
         choice.wanted,
-        DecidedBy.MODEL,
+        source,
         choice.confidence,
         safety,
         suspicion=suspicion_of(shown_texts(mail, briefing.thread)),
@@ -125,7 +135,7 @@ def decided_by_model(
         strangers=_strangers(choice.wanted, mail, briefing),
         protected=_protected(mail, contacts),
     )
-    return Decision(DecidedBy.MODEL, choice.reason, (Proposal(choice.wanted, reasons),), choice.confidence)
+    return Decision(source, choice.reason, (Proposal(choice.wanted, reasons),), choice.confidence)
 
 
 def _protected(mail: MailToJudge, contacts: Sequence[str]) -> tuple[str, ...]:
@@ -137,8 +147,10 @@ def _protected(mail: MailToJudge, contacts: Sequence[str]) -> tuple[str, ...]:
 
 def _strangers(wanted: WantedAction, mail: MailToJudge, briefing: Briefing) -> tuple[str, ...]:
     """Recipients of the action that only the mail itself names."""
-    if isinstance(wanted.parameters, ForwardParameters):
-        return tuple(address for address in wanted.parameters.to if address not in briefing.offer.forward_to)
+    if isinstance(wanted.parameters, LetterParameters):
+        named = [*wanted.parameters.to, *wanted.parameters.cc]
+        if strangers := tuple(address for address in named if address not in briefing.offer.forward_to):
+            return strangers
     if wanted.type is ActionType.AUTO_REPLY:
         reached = parse_addresses(str(mail.headers.get("reply-to") or mail.headers.get("from") or ""))
         sender = canonical_address(mail.sender)

@@ -19,8 +19,8 @@ from itertools import chain, islice
 from typing import Any
 from urllib.parse import unquote
 
-from postroom.mail.patterns import Pattern, PatternSet, any_of
-from postroom.triage.injection_phrases import GROUPS, MARKS, STRONG, WEAK, PhraseGroup
+from postroom.mail.patterns import Pattern, PatternSet, any_of, either
+from postroom.triage.injection_phrases import GROUPS, MARKS, STRONG, WEAK
 
 TAGS = re.compile("[\U000e0020-\U000e007f]+")
 REVERSED = re.compile("\u202e([^\u202c\n]{1,500})")
@@ -48,7 +48,12 @@ def visible(text: str) -> str:
         return shown
     shown = REVERSED.sub(lambda turned: turned[1][::-1], shown)
     shown = _UNSEEN.sub("", shown)
-    return "".join(char for char in shown if unicodedata.category(char) != "Cf")
+    return _without(shown, (char for char in set(shown) if unicodedata.category(char) == "Cf"))
+
+
+def _without(text: str, characters: Iterable[str]) -> str:
+    """A text has few different characters, so it is quicker to look at each of these once than at all of the text."""
+    return text.translate(dict.fromkeys(map(ord, characters)))
 
 
 def folded(text: str) -> str:
@@ -57,13 +62,13 @@ def folded(text: str) -> str:
     if not lowered.isascii():
         parts = unicodedata.normalize("NFKD", lowered.translate(_LETTERS))
         # Once more: bold and other letters of mathematics are capitals until they were taken apart.
-        lowered = "".join(char for char in parts if not unicodedata.combining(char)).casefold()
+        lowered = _without(parts, filter(unicodedata.combining, set(parts))).casefold()
     return _APART.sub(r"\1", lowered)
 
 
 def one_alphabet(text: str) -> str:
     """A folded text in which look-alikes within Latin words are Latin."""
-    return text if text.isascii() else _WORD.sub(_latin, text)
+    return text if _LOOK_ALIKES.keys().isdisjoint(map(ord, set(text))) else _WORD.sub(_latin, text)
 
 
 def forms(text: str) -> Iterator[str]:
@@ -71,7 +76,7 @@ def forms(text: str) -> Iterator[str]:
     plain = folded(visible(text))
     yield plain
     yield one_alphabet(plain)
-    if any(char.isdigit() for char in plain):
+    if not _NUMBERS.keys().isdisjoint(map(ord, set(plain))):
         yield _WORD.sub(_letters_for_digits, plain)
 
 
@@ -212,10 +217,9 @@ def _signs(text: str) -> Iterator[tuple[str, int]]:
     groups, marks = _compiled_groups()
     if any(marks.found_in(form) for form in found):
         yield MARKS.sign, MARKS.weight
-    words = [_in_words(form) for form in found]
-    for group, pattern in groups:
-        if any(pattern.found_in(form) for form in words):
-            yield group.sign, group.weight
+    words = [_in_words(form).encode("utf-8", "replace") for form in found]
+    for number in sorted({number for form in words for number in groups.found_in(form)}):
+        yield GROUPS[number].sign, GROUPS[number].weight
 
 
 def _hidden(text: str) -> Iterator[tuple[str, int]]:
@@ -299,9 +303,10 @@ def _in_words(text: str) -> str:
 
 
 @cache
-def _compiled_groups() -> tuple[tuple[tuple[PhraseGroup, Pattern], ...], Pattern]:
-    groups = tuple((group, any_of([_pattern(each) for each in group.phrases], group.sign)) for group in GROUPS)
-    return groups, any_of(MARKS.phrases, MARKS.sign)
+def _compiled_groups() -> tuple[PatternSet, Pattern]:
+    """The groups in one set, because a text is read once for all of them; and the marks."""
+    groups = [either([_pattern(each) for each in group.phrases], group.sign) for group in GROUPS]
+    return PatternSet(groups, "suspicion"), any_of(MARKS.phrases, MARKS.sign)
 
 
 def _pattern(phrase: str) -> str:

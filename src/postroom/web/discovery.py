@@ -9,22 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Row, func, select, union, update
+from sqlalchemy import Row, false, func, select, union, update
 
 from postroom.db import Tx
 from postroom.db.tables.queue import job_tombstones, jobs
-from postroom.db.tables.web import discovered_items, evidence, web_endpoints, web_lanes
+from postroom.db.tables.web import discovered_items, evidence, web_endpoints, web_lanes, web_older_pages
 from postroom.domain.ids import new_id
 from postroom.domain.jobs import WEB_FETCH, WEB_VERIFY
 from postroom.queue import JobQueue, NewJob, QueueName
 from postroom.queue.job import FINISHED
 from postroom.web.sources import ConfiguredSources, Endpoint, EndpointMode, WebSource
 from postroom.web.strategies import FoundPage
-from postroom.web.urls import backfill_job_id
+from postroom.web.urls import backfill_job_id, url_hash
 
 
 class DiscoveryMethod(StrEnum):
@@ -58,6 +58,7 @@ def _queue(method: DiscoveryMethod) -> QueueName:
 
 _LANE = "fetch"
 _RECONCILED_AT_ONCE = 500
+_NO_ENDPOINT = "00000000-0000-0000-0000-000000000000"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,71 @@ def endpoint_row(tx: Tx, source: WebSource, endpoint: Endpoint, now: datetime) -
     return str(known.id)
 
 
+@dataclass(frozen=True, slots=True)
+class FollowState:
+    """How far the sentinel has followed an endpoint."""
+
+    endpoint_id: str
+    sentinel_at: datetime | None
+    """When it last went through to the end."""
+    follow_since: datetime | None = None
+    listed_at: datetime | None = None
+    behind_since: datetime | None = None
+
+    def is_older(self, item: FoundPage) -> bool:
+        """Whether a page was there before its source was followed, by the site's own date. Once all that was listed
+        then is known, whatever is unknown is new."""
+        if item.modified is None or self.follow_since is None or self.listed_at is not None:
+            return False
+        return item.modified.latest < self.follow_since
+
+
+def read_state(tx: Tx, source: WebSource, endpoint: Endpoint, overlap: timedelta, now: datetime) -> FollowState:
+    """The state as a look begins; the first look decides what counts as older. A feed lists nothing that is too old."""
+    where = (web_endpoints.c.source_slug == source.slug, web_endpoints.c.name == endpoint.name)
+    row = tx.execute(select(web_endpoints).where(*where)).one_or_none()
+    first = now - overlap if endpoint.mode is EndpointMode.SITEMAP else None
+    if row is None:
+        return FollowState(_NO_ENDPOINT, None, first)
+    if first is not None and row.sentinel_at is not None:
+        first = row.sentinel_at - overlap
+    return FollowState(row.id, row.sentinel_at, row.follow_since or first, row.listed_at, row.behind_since)
+
+
+def begin_look(tx: Tx, source: WebSource, endpoint: Endpoint, overlap: timedelta, now: datetime) -> FollowState:
+    endpoint_row(tx, source, endpoint, now)
+    state = read_state(tx, source, endpoint, overlap, now)
+    _set_state(tx, state.endpoint_id, follow_since=state.follow_since)
+    return state
+
+
+def end_look(tx: Tx, state: FollowState, began: datetime, *, complete: bool, behind_since: datetime | None) -> None:
+    """Record that a look ended; `behind_since` is that of the first look whose caps kept it from the end."""
+    ended = {"sentinel_at": began, "listed_at": state.listed_at or began} if complete else {}
+    _set_state(tx, state.endpoint_id, looked_at=began, behind_since=behind_since, **ended)
+
+
+def _set_state(tx: Tx, endpoint_id: str, **values: Any) -> None:
+    tx.execute(update(web_endpoints).where(web_endpoints.c.id == endpoint_id).values(**values))
+
+
+def note_older(tx: Tx, state: FollowState, items: Sequence[FoundPage]) -> None:
+    """Remember what the first listing dates before its source was followed."""
+    older = [item for item in items if state.is_older(item)]
+    rows = [{"endpoint_id": state.endpoint_id, "url_hash": url_hash(item.url)} for item in older]
+    tx.insert_missing(web_older_pages, *rows)
+
+
+def older_urls(tx: Tx, state: FollowState, items: Sequence[FoundPage]) -> set[str]:
+    """The urls of those that were listed before the source was followed."""
+    hashes = {url_hash(item.url): item.url for item in items}
+    query = select(web_older_pages.c.url_hash).where(
+        web_older_pages.c.endpoint_id == state.endpoint_id, web_older_pages.c.url_hash.in_(hashes)
+    )
+    noted = {hashes[found] for found in tx.execute(query).scalars()}
+    return noted | {item.url for item in items if state.is_older(item)}
+
+
 def known_urls(tx: Tx, source_slug: str, endpoint_name: str, urls: Collection[str]) -> set[str]:
     """Which of these the endpoint has already; none if it has no row yet."""
     endpoint = select(web_endpoints.c.id).where(
@@ -113,12 +179,22 @@ def known_urls(tx: Tx, source_slug: str, endpoint_name: str, urls: Collection[st
     return set(tx.execute(query).scalars())
 
 
-def would_queue(tx: Tx, source_slug: str, items: Sequence[FoundPage]) -> int:
-    """How many jobs these new items would add: none for a page that is or was fetched for another endpoint."""
-    keys = {backfill_job_id(source_slug, item.url) for item in items}
+def without_job(tx: Tx, source_slug: str, items: Sequence[FoundPage]) -> set[str]:
+    """The urls of those that would get a job: not what is or was fetched for another endpoint of the source."""
+    keys = {backfill_job_id(source_slug, item.url): item.url for item in items}
     living = select(jobs.c.idempotency_key).where(jobs.c.idempotency_key.in_(keys))
     pruned = select(job_tombstones.c.idempotency_key).where(job_tombstones.c.idempotency_key.in_(keys))
-    return len(keys - set(tx.execute(union(living, pruned)).scalars()))
+    return {keys[key] for key in keys.keys() - set(tx.execute(union(living, pruned)).scalars())}
+
+
+def up_to(items: Sequence[FoundPage], fresh: Collection[str], room: int) -> list[FoundPage]:
+    """The first of them, up to the one for which there is no room; those that are not fresh need none."""
+    for place, item in enumerate(items):
+        if item.url in fresh:
+            if room <= 0:
+                return list(items[:place])
+            room -= 1
+    return list(items)
 
 
 def room_in_queue(tx: Tx, depth: int) -> int:
@@ -150,18 +226,50 @@ def add(tx: Tx, queue: JobQueue, finder: Finder, items: Sequence[FoundPage], now
     return Discovered(len(new) - len(twins), len(rows) - len(new) + len(twins) - len(problems), problems)
 
 
-def verify_changed(tx: Tx, queue: JobQueue, endpoint_id: str, items: Sequence[FoundPage]) -> int:
-    """Queue the pages that may have changed since they were last verified, according to the site; returns how many.
-    Most sites name only a day, so a page verified that morning may have changed in the evening."""
+def count_found_since(tx: Tx, endpoint_id: str, urls: Collection[str], moment: datetime) -> int:
+    """How many of these the endpoint has only since then."""
+    query = select(func.count()).where(
+        discovered_items.c.endpoint_id == endpoint_id,
+        discovered_items.c.url.in_(urls),
+        discovered_items.c.discovered_at >= moment,
+    )
+    return int(tx.execute(query).scalar_one())
+
+
+def last_found(tx: Tx) -> dict[str, datetime]:
+    """When the sentinel last found something new, by source."""
+    query = (
+        select(web_endpoints.c.source_slug, func.max(discovered_items.c.discovered_at))
+        .join(discovered_items, discovered_items.c.endpoint_id == web_endpoints.c.id)
+        .where(discovered_items.c.discovery_method == DiscoveryMethod.SENTINEL)
+        .group_by(web_endpoints.c.source_slug)
+    )
+    return {slug: at for slug, at in tx.execute(query)}
+
+
+def changed_items(tx: Tx, endpoint_id: str, items: Sequence[FoundPage]) -> list[str]:
+    """The pages that may have changed since they were last verified, according to the site. Most sites name only a day,
+    so a page verified that morning may have changed in the evening."""
     claimed = {item.url: item.modified.latest for item in items if item.modified is not None}
     query = (
         select(discovered_items.c.id, discovered_items.c.url, evidence.c.last_verified_at)
         .join(evidence, evidence.c.id == discovered_items.c.evidence_id)
         .where(discovered_items.c.endpoint_id == endpoint_id, discovered_items.c.url.in_(claimed))
     )
-    changed = [row.id for row in tx.execute(query) if claimed[row.url] > row.last_verified_at]
-    queue.add(tx, *(verify_job(item_id) for item_id in changed))
-    return len(changed)
+    return [row.id for row in tx.execute(query) if claimed[row.url] > row.last_verified_at]
+
+
+def verify_changed(
+    tx: Tx, queue: JobQueue, endpoint_id: str, items: Sequence[FoundPage], most: int, now: datetime
+) -> int:
+    """Queue so many of the pages that have changed according to the site, and make the others due: there are sites that
+    date all of their pages today, every day. Returns how many were queued."""
+    changed = changed_items(tx, endpoint_id, items)
+    queued, others = changed[: max(most, 0)], changed[max(most, 0) :]
+    queue.add(tx, *(verify_job(item_id) for item_id in queued))
+    later = (discovered_items.c.id.in_(others), discovered_items.c.check_at > now)
+    tx.execute(update(discovered_items).where(*later).values(check_at=now))
+    return len(queued)
 
 
 def retry_failed(tx: Tx, queue: JobQueue, slugs: Collection[str], most: int, *, dry_run: bool) -> list[RetriedItems]:
@@ -275,10 +383,19 @@ class EndpointView:
     failed: int
     skipped: int
     looked_at: datetime | None
+    """When the sentinel last looked."""
+    behind_since: datetime | None
+    """Since when looks have not reached the end; null if nothing is owed."""
+    paused: bool
+    origin: str
+    """`file`, or `added`: by command, dashboard or tool."""
+    changed: int
+    unchanged: int
+    """Of the known pages that were checked again since the last look began."""
 
 
 def overview(tx: Tx, sources: ConfiguredSources) -> list[EndpointView]:
-    """One line for each endpoint of the file, in its order."""
+    """One line for each endpoint, in the order of the sources."""
     known = {(row.source_slug, row.name): row for row in tx.execute(select(web_endpoints))}
     counted = select(discovered_items.c.endpoint_id, discovered_items.c.status, func.count()).group_by(
         discovered_items.c.endpoint_id, discovered_items.c.status
@@ -300,7 +417,26 @@ def overview(tx: Tx, sources: ConfiguredSources) -> list[EndpointView]:
                     fetched=of[ItemStatus.FETCHED],
                     failed=of[ItemStatus.FAILED],
                     skipped=of[ItemStatus.SKIPPED],
-                    looked_at=None if row is None else row.sentinel_at,
+                    looked_at=None if row is None else row.looked_at or row.sentinel_at,
+                    behind_since=None if row is None else row.behind_since,
+                    paused=source.slug in sources.paused,
+                    origin="added" if source.slug in sources.added else "file",
+                    **_outcomes(tx, row),
                 )
             )
     return views
+
+
+def _outcomes(tx: Tx, row: Row[Any] | None) -> dict[str, int]:
+    """What became of the pages that were known before the last look and checked since."""
+    if row is None or row.looked_at is None:
+        return {"changed": 0, "unchanged": 0}
+    again = (
+        discovered_items.c.endpoint_id == row.id,
+        discovered_items.c.checked_at >= row.looked_at,
+        discovered_items.c.discovered_at < row.looked_at,
+    )
+    changed = func.coalesce(discovered_items.c.changed_at >= row.looked_at, false())
+    query = select(changed.label("changed"), func.count()).where(*again).group_by("changed")
+    counts = {bool(was_changed): count for was_changed, count in tx.execute(query)}
+    return {"changed": counts.get(True, 0), "unchanged": counts.get(False, 0)}

@@ -6,24 +6,25 @@ behind the kill switch and the lane's rate; everything else is live work.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from types import MappingProxyType
 
 from sqlalchemy import func, select, update
 
 from postroom import kill_switch
 from postroom.db import Tx
 from postroom.db.tables.web import discovered_items, web_endpoints
-from postroom.domain.errors import BadInput, Fatal, NotAllowed, NotFound, PostroomError
-from postroom.domain.jobs import WEB_FETCH
-from postroom.queue import JobContext, Postponed
+from postroom.domain.errors import BadInput, Fatal, NotAllowed, NotFound, PostroomError, Retryable
+from postroom.domain.jobs import WEB_FETCH, WEB_NOTIFY
+from postroom.queue import JobContext, JobQueue, NewJob, Postponed
 from postroom.queue.job import Json
 from postroom.queue.outcome import storable
 from postroom.settings import BackfillSettings, WebSettings
 from postroom.telemetry.metrics import meter
-from postroom.web import evidence
+from postroom.web import evidence, revisits
 from postroom.web.discovery import DiscoveryMethod, ItemStatus
 from postroom.web.evidence import Evidence
 from postroom.web.extraction.web_reader import DocumentReader, Extracted, WebDocument
@@ -39,6 +40,8 @@ from postroom.web.fetching.interface import (
 )
 from postroom.web.fetching.politeness import DatabasePace, place_in_line
 from postroom.web.fetching.targets import read_target
+from postroom.web.revisits import Intervals
+from postroom.web.sources import ConfiguredSources, EndpointMode, NoticeWay
 
 _pages = meter.create_counter("postroom.web.pages", unit="{page}", description="pages asked for, by lane and outcome")
 
@@ -51,6 +54,10 @@ PATIENCE = timedelta(seconds=2)
 """The handler waits for a turn that comes within this time; otherwise the job is postponed."""
 WHILE_SWITCHED_OFF = timedelta(minutes=1)
 """How soon the first job checks the switch again; the others follow at the pace of fetching."""
+WHILE_PAUSED = timedelta(hours=1)
+REPORTED_AFTER = timedelta(minutes=10)
+"""News of one source is gathered for so long, so that a busy morning is one message."""
+_WHILE_FAILING_H = 24
 _NO_PATIENCE = timedelta()
 _BACKFILL_LANE = "lane:backfill"
 _SHORTEST_LINE, _LONGEST_LINE = 20, 10_000
@@ -65,6 +72,14 @@ class _Item:
     method: DiscoveryMethod
     source_slug: str
     known: Evidence | None
+    mode: EndpointMode
+    evidence_id: str | None
+    check_every_h: int | None
+
+    @property
+    def is_news(self) -> bool:
+        """Whether its first content is worth telling: not that of a backfill, which brings what is old."""
+        return self.method is DiscoveryMethod.SENTINEL and self.evidence_id is None
 
 
 class PagePipeline:
@@ -78,15 +93,17 @@ class PagePipeline:
         reader: DocumentReader,
         settings: WebSettings,
         backfill: BackfillSettings,
-        is_followed: Callable[[str], bool] = lambda slug: True,
+        sources: ConfiguredSources | None = None,
     ) -> None:
+        """`sources` are those that are followed; None follows all."""
         self._fetching = fetching
         self._pace = pace
         self._limits_of = limits_of
         self._reader = reader
         self._interval = timedelta(seconds=60.0 / settings.fetches_per_minute)
         self._backfill = backfill
-        self._is_followed = is_followed
+        self._sources = sources
+        self._intervals = Intervals.of(settings)
 
     async def __call__(self, context: JobContext) -> Json:
         item = await context.queue.database.read(partial(_read, item_id=str(context.job.payload.get("item"))))
@@ -106,12 +123,17 @@ class PagePipeline:
         except PostroomError as error:
             record(item.method, type(error).__name__)
             if context.job.is_last_attempt or isinstance(error, Fatal | BadInput | NotAllowed):
-                await context.write(partial(_mark, item=item, status=ItemStatus.FAILED, error=error, context=context))
+                mark = partial(_mark, item=item, status=ItemStatus.FAILED, error=error, context=context)
+                await context.write(partial(mark, again=self._again(item, error, context)))
             raise
 
     def _require_source(self, item: _Item) -> None:
-        if not self._is_followed(item.source_slug):
-            raise Fatal(f"The source {item.source_slug} is not in sources.toml any more.")
+        if self._sources is None:
+            return
+        if item.source_slug not in self._sources.by_slug:
+            raise Fatal(f"The source {item.source_slug} is not followed any more.")
+        if item.source_slug in self._sources.paused:
+            raise Postponed(WHILE_PAUSED, f"The source {item.source_slug} is paused")
 
     async def _wait_for_turn(self, context: JobContext, item: _Item) -> None:
         """Raises Postponed unless the page may be fetched now."""
@@ -156,19 +178,57 @@ class PagePipeline:
             step.result = {"status": fetched.status, "bytes": len(fetched.body)}
         if fetched.not_modified:
             record(item.method, "not_modified")
-            await context.complete(partial(_verified, item=item, fetched=fetched))
+            await context.complete(partial(self._verified, item=item, fetched=fetched))
             return None
         async with context.step("extract") as step:
             extracted = await self._reader.extract(_document(fetched))
             step.result = {"extractor": extracted.extractor, "problem": extracted.problem}
         record(item.method, "fetched")
-        await context.complete(partial(_kept, item=item, fetched=fetched, extracted=extracted, context=context))
+        await context.complete(partial(self._kept, item=item, fetched=fetched, extracted=extracted, context=context))
         return None
 
     async def _skip(self, context: JobContext, item: _Item, error: Disallowed) -> Json:
         record(item.method, "disallowed")
         await context.write(partial(_mark, item=item, status=ItemStatus.SKIPPED, error=error, context=context))
         return {"skipped": error.message}
+
+    def _again(self, item: _Item, error: PostroomError, context: JobContext) -> dict[str, object]:
+        """When a look tries once more to fetch what the sentinel found. Of a backfill's pages, a person decides."""
+        if item.evidence_id is not None or item.method is DiscoveryMethod.BACKFILL or not isinstance(error, Retryable):
+            return {}
+        return revisits.failed_again(self._intervals, item.check_every_h, context.queue.clock.now())
+
+    def _verified(self, tx: Tx, item: _Item, fetched: Fetched) -> Json:
+        if item.known is None:
+            raise Fatal("the web site says that nothing has changed, but was not asked")
+        evidence.verify(tx, item.known.id, fetched)
+        self._point(tx, item, item.known.id, fetched)
+        return {"evidence": item.known.id, "new": False}
+
+    def _kept(self, tx: Tx, item: _Item, fetched: Fetched, extracted: Extracted, context: JobContext) -> Json:
+        stored = evidence.keep(tx, item.url, item.source_slug, fetched)
+        evidence.write_text(tx, stored.id, extracted, context.queue.clock.now())
+        if self._point(tx, item, stored.id, fetched) or item.is_news:
+            self._tell(tx, context.queue, item.source_slug)
+        result: dict[str, Json] = {"evidence": stored.id, "new": stored.is_new}
+        return result | ({"note": extracted.problem} if extracted.problem else {})
+
+    def _tell(self, tx: Tx, queue: JobQueue, slug: str) -> None:
+        """have it reported, together with what else is new within some minutes, unless the overview alone shows it."""
+        source = self._sources.by_slug.get(slug) if self._sources else None
+        if source is not None and set(source.notify) - {NoticeWay.OVERVIEW}:
+            at = queue.clock.now() + REPORTED_AFTER
+            queue.add(tx, NewJob(WEB_NOTIFY.name, {"source": slug}, key=f"web.notify:{slug}", not_before=at))
+
+    def _point(self, tx: Tx, item: _Item, evidence_id: str, fetched: Fetched) -> bool:
+        """Record what the page was found to hold, and when it is due again; whether that is a change."""
+        now = fetched.fetched_at
+        changed = item.evidence_id is not None and item.evidence_id != evidence_id
+        hours = item.check_every_h if item.evidence_id is not None else None
+        due = revisits.checked(self._intervals, item.mode, item.method, hours, changed=changed, now=now)
+        values = {"status": ItemStatus.FETCHED, "evidence_id": evidence_id, "error": None, "updated_at": now, **due}
+        tx.execute(update(discovered_items).where(discovered_items.c.id == item.id).values(**values))
+        return changed
 
 
 def _host(item: _Item) -> str:
@@ -181,7 +241,7 @@ def _document(fetched: Fetched) -> WebDocument:
 
 def _read(tx: Tx, item_id: str) -> _Item:
     query = (
-        select(discovered_items, web_endpoints.c.source_slug)
+        select(discovered_items, web_endpoints.c.source_slug, web_endpoints.c.mode)
         .join(web_endpoints, web_endpoints.c.id == discovered_items.c.endpoint_id)
         .where(discovered_items.c.id == item_id)
     )
@@ -191,8 +251,18 @@ def _read(tx: Tx, item_id: str) -> _Item:
     known = evidence.newest(tx, row.url)
     if known is not None and known.validators == Validators():
         known = None
-    status, method = ItemStatus(row.status), DiscoveryMethod(row.discovery_method)
-    return _Item(row.id, row.url, row.fetch_url, status, method, row.source_slug, known)
+    return _Item(
+        row.id,
+        row.url,
+        row.fetch_url,
+        ItemStatus(row.status),
+        DiscoveryMethod(row.discovery_method),
+        row.source_slug,
+        known,
+        EndpointMode(row.mode),
+        row.evidence_id,
+        row.check_every_h,
+    )
 
 
 def _pending(tx: Tx) -> int:
@@ -202,30 +272,19 @@ def _pending(tx: Tx) -> int:
     return max(int(waiting_items), _SHORTEST_LINE)
 
 
-def _verified(tx: Tx, item: _Item, fetched: Fetched) -> Json:
-    if item.known is None:
-        raise Fatal("the web site says that nothing has changed, but was not asked")
-    evidence.verify(tx, item.known.id, fetched)
-    _point(tx, item, item.known.id, fetched)
-    return {"evidence": item.known.id, "new": False}
-
-
-def _kept(tx: Tx, item: _Item, fetched: Fetched, extracted: Extracted, context: JobContext) -> Json:
-    stored = evidence.keep(tx, item.url, item.source_slug, fetched)
-    evidence.write_text(tx, stored.id, extracted, context.queue.clock.now())
-    _point(tx, item, stored.id, fetched)
-    result: dict[str, Json] = {"evidence": stored.id, "new": stored.is_new}
-    return result | ({"note": extracted.problem} if extracted.problem else {})
-
-
-def _point(tx: Tx, item: _Item, evidence_id: str, fetched: Fetched) -> None:
-    values = {"status": ItemStatus.FETCHED, "evidence_id": evidence_id, "error": None, "updated_at": fetched.fetched_at}
-    tx.execute(update(discovered_items).where(discovered_items.c.id == item.id).values(**values))
-
-
-def _mark(tx: Tx, item: _Item, status: ItemStatus, error: PostroomError, context: JobContext) -> None:
+def _mark(
+    tx: Tx,
+    item: _Item,
+    status: ItemStatus,
+    error: PostroomError,
+    context: JobContext,
+    again: Mapping[str, object] = MappingProxyType({}),
+) -> None:
     """A page that was fetched once stays FETCHED, whatever happens when it is verified again."""
-    values = {"error": storable(error.message), "updated_at": context.queue.clock.now()}
+    now = context.queue.clock.now()
+    values: dict[str, object] = {"error": storable(error.message), "updated_at": now, **again}
     if item.status is not ItemStatus.FETCHED:
         values["status"] = status
+    else:
+        values["check_at"] = now + timedelta(hours=item.check_every_h or _WHILE_FAILING_H)
     tx.execute(update(discovered_items).where(discovered_items.c.id == item.id).values(**values))

@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import insert, select
 
@@ -100,6 +100,12 @@ class RunLog:
         log.warning("web.trouble", run=self.run.id, source=self.source.slug, url=url, problem=problem)
         await self._write(lambda tx, run, now: with_error(run, self.key, url, problem, now, times))
 
+    async def waiting(self, url: str, reason: str, seconds: float) -> None:
+        until = self.queue.clock.now() + timedelta(seconds=seconds)
+        said = f"waiting until {until:%H:%M:%S} UTC: {reason}"
+        log.info("web.waiting", run=self.run.id, source=self.source.slug, url=url, seconds=seconds, reason=reason)
+        await self._write(lambda tx, run, now: replace(run, status_reason=said[: runs.LONGEST_PROBLEM]))
+
     async def ended(self, place: WalkPlace) -> None:
         """Mark the walk as done; a resumed run only retries its failed pages."""
         await self._write(lambda tx, run, now: with_counters(run, self.key, Counters(), place, done=True))
@@ -137,10 +143,11 @@ class RunLog:
         counted_before = self._counted(tx, run, items)
         fresh = [item for item in items if url_hash(item.url) not in counted_before]
         cap = self._cap(run)
-        allowed = fresh[: cap.room]
-        known = discovery.known_urls(tx, self.source.slug, self.endpoint.name, [item.url for item in allowed])
-        taken = allowed if run.dry_run else self._fitting(tx, allowed, known)
-        counted = self._add(tx, run, taken, known, now)
+        known = discovery.known_urls(tx, self.source.slug, self.endpoint.name, [item.url for item in fresh])
+        new = discovery.without_job(tx, self.source.slug, [item for item in fresh if item.url not in known])
+        allowed = discovery.up_to(fresh, new, cap.room)
+        taken = allowed if run.dry_run else self._fitting(tx, allowed, new)
+        counted = self._add(tx, run, taken, new, now)
         is_waiting = len(taken) < len(allowed)
         if len(taken) < len(fresh):
             place = replace(place, url=taken[-1].url if taken else _last_url(run, self.key))
@@ -151,7 +158,7 @@ class RunLog:
             run=with_counters(run, self.key, more, place),
             taken=taken,
             left=fresh[len(taken) :] if is_waiting else [],
-            capped=cap.name if len(taken) == cap.room else None,
+            capped=cap.name if sum(item.url in new for item in taken) == cap.room else None,
         )
 
     def _counted(self, tx: Tx, run: Run, items: list[FoundPage]) -> set[str]:
@@ -163,31 +170,25 @@ class RunLog:
         return set(tx.execute(query).scalars())
 
     def _cap(self, run: Run) -> _Cap:
-        """The nearer of the two caps, and how far away it is."""
+        """The nearer of the two caps, and how far away it is. What is known already counts toward neither."""
         most = min(run.max_urls_per_source, self.source.max_urls or run.max_urls_per_source)
         of_source = _Cap(
-            most - run.of_source(self.source.slug).discovered,
+            most - run.of_source(self.source.slug).new,
             f"reached the cap of {most:,} urls for {self.source.slug}",
         )
-        of_run = _Cap(run.max_urls - run.discovered_count, f"reached the run's cap of {run.max_urls:,} urls")
+        of_run = _Cap(run.max_urls - run.counters.new, f"reached the run's cap of {run.max_urls:,} urls")
         nearer = min(of_run, of_source, key=lambda cap: cap.room)
         return replace(nearer, room=max(nearer.room, 0))
 
-    def _fitting(self, tx: Tx, items: list[FoundPage], known: set[str]) -> list[FoundPage]:
-        """As many new items as the queue has room for, and all known ones."""
-        room = discovery.room_in_queue(tx, self.web.queue_depth)
-        for place, item in enumerate(items):
-            if item.url not in known:
-                if room <= 0:
-                    return items[:place]
-                room -= 1
-        return items
+    def _fitting(self, tx: Tx, items: list[FoundPage], new: set[str]) -> list[FoundPage]:
+        """As many new items as the queue has room for, and the known ones among them."""
+        return discovery.up_to(items, new, discovery.room_in_queue(tx, self.web.queue_depth))
 
-    def _add(self, tx: Tx, run: Run, items: list[FoundPage], known: set[str], now: datetime) -> Discovered:
+    def _add(self, tx: Tx, run: Run, items: list[FoundPage], new: set[str], now: datetime) -> Discovered:
         if not items:
             return Discovered(0, 0)
         if run.dry_run:
-            queued = discovery.would_queue(tx, self.source.slug, [item for item in items if item.url not in known])
+            queued = sum(item.url in new for item in items)
             return Discovered(queued, len(items) - queued)
         counted = [{"run_id": run.id, "url_hash": url_hash(item.url)} for item in items]
         tx.execute(insert(backfill_run_urls), counted)

@@ -32,7 +32,7 @@ from postroom.web.strategies import WalkPlace
 
 MOST_ERRORS_KEPT = 100
 
-_LONGEST_PROBLEM = 500
+LONGEST_PROBLEM = 500
 
 
 class RunStatus(StrEnum):
@@ -49,6 +49,11 @@ class Counters:
     queued: int = 0
     skipped: int = 0
     errors: int = 0
+
+    @property
+    def new(self) -> int:
+        """Those that count toward the caps."""
+        return self.discovered - self.skipped
 
     def plus(self, other: Counters) -> Counters:
         return Counters(
@@ -141,8 +146,8 @@ def walk_key(source: WebSource, endpoint: Endpoint) -> str:
 
 def with_error(run: Run, key: str, url: str, problem: str, now: datetime, times: int = 1) -> Run:
     """Count an error, and keep its text if there is room: a hostile site must not fill the row."""
-    entry = {"at": now.isoformat(), "source": run.walks[key].source, "url": url[:_LONGEST_PROBLEM]}
-    kept = [*run.error_log, {**entry, "error": problem[:_LONGEST_PROBLEM]}][:MOST_ERRORS_KEPT]
+    entry = {"at": now.isoformat(), "source": run.walks[key].source, "url": url[:LONGEST_PROBLEM]}
+    kept = [*run.error_log, {**entry, "error": problem[:LONGEST_PROBLEM]}][:MOST_ERRORS_KEPT]
     return with_counters(replace(run, error_log=kept), key, Counters(errors=times))
 
 
@@ -157,6 +162,7 @@ def with_counters(run: Run, key: str, more: Counters, place: WalkPlace | None = 
         queued_count=total.queued,
         skipped_count=total.skipped,
         error_count=total.errors,
+        status_reason=None,
         last_processed_source=walk.source,
         last_processed_page=None if place is None else place.page,
         last_processed_url=(place and place.url) or run.last_processed_url,
@@ -176,8 +182,9 @@ def stored_walks(walks: Mapping[str, WalkState]) -> dict[str, Any]:
 
 
 def progress_of(run: Run) -> dict[str, Any]:
-    """The columns of its progress."""
+    """The columns of its progress; the reason of a running one is what it waits for."""
     return {
+        "status_reason": run.status_reason,
         "discovered_count": run.discovered_count,
         "queued_count": run.queued_count,
         "skipped_count": run.skipped_count,
@@ -336,7 +343,7 @@ def complete(tx: Tx, run: Run, reason: str | None, now: datetime) -> Run:
 
 
 def fail(tx: Tx, run: Run, reason: str, who: Actor, now: datetime) -> Run:
-    return _move(tx, run, RunEvent.FAIL, who, now, status_reason=reason[:_LONGEST_PROBLEM], finished_at=now)
+    return _move(tx, run, RunEvent.FAIL, who, now, status_reason=reason[:LONGEST_PROBLEM], finished_at=now)
 
 
 def cancel(tx: Tx, run_id: str, who: Actor, now: datetime) -> Run:
@@ -396,9 +403,9 @@ def _move(tx: Tx, run: Run, event: RunEvent, who: Actor, now: datetime, **values
 def _walks(sources: ConfiguredSources, slugs: list[str], mode: EndpointMode) -> dict[str, WalkState]:
     walks = {}
     for slug in slugs:
-        endpoints = sources[slug].endpoints(mode)
+        endpoints = sources.require_active(slug).endpoints(mode)
         if not endpoints:
-            raise BadInput("mode", f"the source {slug} has no endpoint of the mode {mode.lower()} in sources.toml")
+            raise BadInput("mode", f"the source {slug} has no endpoint of the mode {mode.lower()}")
         for endpoint in endpoints:
             walks[walk_key(sources[slug], endpoint)] = WalkState(slug, endpoint.name)
     return walks
@@ -420,7 +427,7 @@ def _require_endpoints(run: Run, walks: Mapping[str, WalkState], sources: Config
         source = sources.by_slug.get(walk.source)
         known = [] if source is None else [endpoint.name for endpoint in source.endpoints(run.mode)]
         if not walk.done and walk.endpoint not in known:
-            problem = f"{run.id} is not through with {key} ({run.mode.lower()}), which is not in sources.toml any more"
+            problem = f"{run.id} is not through with {key} ({run.mode.lower()}), which is not followed any more"
             raise BadInput("run", f"{problem}; put it back, or cancel the run")
 
 

@@ -1,4 +1,5 @@
-"""The sources that an installation follows: `sources.toml` in its home folder, apart from all other settings.
+"""The sources that an installation follows: those of `sources.toml` in its home folder, apart from all other settings,
+and those that were added (`source_store.py`).
 
 A mistake in the file is refused before anything runs, and reported with its place in the file.
 """
@@ -10,11 +11,12 @@ from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from postroom.domain.errors import BadInput, NotFound
+from postroom.domain.validation import problem_text, shaped
 from postroom.mail.patterns import Pattern, in_any_case
 from postroom.reading.structured import load_toml
 from postroom.web.urls import canonicalize_url, host_of, placeholders_in
@@ -27,6 +29,19 @@ class EndpointMode(StrEnum):
     SITEMAP = "SITEMAP"
     ARCHIVE = "ARCHIVE"
     PAGINATION = "PAGINATION"
+    FEED = "FEED"
+    PAGE = "PAGE"
+
+
+class NoticeWay(StrEnum):
+    """Where news of a source is reported."""
+
+    OVERVIEW = "overview"
+    DISCORD = "discord"
+    EMAIL = "email"
+
+
+_PLAIN = "is to be written with lower-case letters, digits"
 
 
 class _Strict(BaseModel):
@@ -36,13 +51,13 @@ class _Strict(BaseModel):
 class Endpoint(_Strict):
     """Where a source lists what it has. `links` are RE2 patterns: only such addresses are items."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")
+    name: Annotated[str, shaped(r"[a-z0-9][a-z0-9._-]{0,63}", f"{_PLAIN}, dots, hyphens and underscores, at most 64")]
     mode: EndpointMode
     url: str
     links: list[str] = []
     sentinel: bool = True
     first_day: date | None = Field(None, ge=date(1900, 1, 1))
-    page_parameter: str | None = Field(None, pattern=r"^[A-Za-z0-9_.-]{1,64}$")
+    page_parameter: Annotated[str, shaped(r"[A-Za-z0-9_.-]{1,64}", "is not the name of a parameter")] | None = None
     first_page: int = Field(1, ge=0, le=1_000_000)
 
     @field_validator("mode", mode="before")
@@ -70,7 +85,7 @@ class Endpoint(_Strict):
 class WebSource(_Strict):
     """A web site. Addresses outside of its domains, their subdomains included, are never followed."""
 
-    slug: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,99}$")
+    slug: Annotated[str, shaped(r"[a-z0-9][a-z0-9.-]{0,99}", f"{_PLAIN}, dots and hyphens, at most 100")]
     name: str = ""
     domains: list[str] = Field(min_length=1)
     endpoint: list[Endpoint] = Field(min_length=1)
@@ -81,6 +96,8 @@ class WebSource(_Strict):
     max_delay_ms: int | None = Field(None, ge=0, le=3_600_000)
     max_concurrent: int | None = Field(None, ge=1, le=32)
     allow_private: bool = False
+    notify: list[NoticeWay] = [NoticeWay.OVERVIEW]
+    """Where new and changed pages are reported."""
 
     @field_validator("include", "exclude")
     @classmethod
@@ -134,9 +151,14 @@ class ItemFilter:
 
 @dataclass(frozen=True)
 class ConfiguredSources:
-    """All sources, by slug, in the order of the file."""
+    """All sources, by slug: those of the file in its order, then those that were added."""
 
     by_slug: dict[str, WebSource]
+    added: frozenset[str] = frozenset()
+    """Those that are not in the file."""
+    outranked: frozenset[str] = frozenset()
+    """Those that were added, but for which the file counts, since they are in it too."""
+    paused: frozenset[str] = frozenset()
 
     def __iter__(self) -> Iterator[WebSource]:
         return iter(self.by_slug.values())
@@ -146,7 +168,14 @@ class ConfiguredSources:
             return self.by_slug[slug]
         except KeyError:
             known = ", ".join(self.by_slug) or "none"
-            raise NotFound("source", f"there is no source {slug!r} in {FILE_NAME} (known: {known})") from None
+            raise NotFound("source", f"there is no source {slug!r} (known: {known})") from None
+
+    def require_active(self, slug: str) -> WebSource:
+        """Raises NotFound for an unknown source, BadInput for one that is paused."""
+        source = self[slug]
+        if slug in self.paused:
+            raise BadInput("source", f"{slug} is paused; `postroom web unpause {slug}` continues it")
+        return source
 
     def of_host(self, host: str) -> list[WebSource]:
         return [source for source in self if source.has_host(host)]
@@ -184,20 +213,28 @@ def parse_sources(text: str) -> ConfiguredSources:
     try:
         sources = _File(**content).source
     except ValidationError as error:
-        raise _first_problem(error, content) from None
+        raise _first_problem(error, content, FILE_NAME) from None
     by_slug = {source.slug: source for source in sources}
     if len(by_slug) < len(sources):
         raise BadInput(FILE_NAME, "two sources have the same slug")
     return ConfiguredSources(by_slug)
 
 
-def _first_problem(error: ValidationError, content: dict[str, Any]) -> BadInput:
+def source_of(definition: dict[str, Any]) -> WebSource:
+    """A source that is not in the file. Raises BadInput, which names what is wrong."""
+    try:
+        return WebSource(**definition)
+    except ValidationError as error:
+        raise _first_problem(error, definition, "source") from None
+
+
+def _first_problem(error: ValidationError, content: dict[str, Any], whole: str) -> BadInput:
     problem = error.errors(include_input=False, include_url=False)[0]
-    place, inside = [FILE_NAME], content
+    place, inside = [whole], content
     for part in problem["loc"]:
         inside = _within(inside, part)
         place.append(str(part) if isinstance(part, str) else _named(part, inside))
-    message = "no such key" if problem["type"] == "extra_forbidden" else problem["msg"].removeprefix("Value error, ")
+    message = "no such key" if problem["type"] == "extra_forbidden" else problem_text(problem)
     return BadInput(" ".join(place), message)
 
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from postroom.domain.errors import BadInput
 from postroom.web.fetching.interface import BadAnswer, Fetched
-from postroom.web.listings import DateWindow, Modified, read_links, read_sitemap, with_page
+from postroom.web.listings import DateWindow, Modified, read_feed, read_links, read_sitemap, with_page
 from postroom.web.sources import Endpoint, EndpointMode, ItemFilter, WebSource
 from postroom.web.urls import LONGEST_URL, canonicalize_url, host_of, pages_between, tidy, url_hash
 
@@ -95,6 +95,10 @@ class WalkStrategy(ABC):
     @abstractmethod
     def read(self, place: WalkPlace, page: Fetched) -> ListReading: ...
 
+    def given(self) -> ListReading | None:
+        """What is known without asking the site; None if its lists have to be read."""
+        return None
+
     def described(self) -> dict[str, Any]:
         """All that `read` needs, as JSON."""
         source = self.source.model_copy(update={"endpoint": [self.endpoint]})
@@ -145,8 +149,25 @@ class WalkStrategy(ABC):
                 found[canonical] = FoundPage(canonical, tidy(address), modified)
         return tuple(found.values()), tuple(problems)
 
+    def _own(self, urls: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The pages that may be followed, and the problems of others."""
+        own, strange = [], []
+        for url in urls:
+            try:
+                canonical = canonicalize_url(url)
+            except BadInput as error:
+                strange.append(error.message)
+                continue
+            if self.source.has_host(host_of(canonical)):
+                own.append(tidy(url))
+            else:
+                strange.append(f"{url[:200]!r} lies outside of the source's domains")
+        return tuple(own), tuple(strange)
 
-class SitemapStrategy(WalkStrategy):
+
+class DatedStrategy(WalkStrategy):
+    """Walks lists that say how old each page is, beginning at the endpoint's own address."""
+
     def __init__(self, source: WebSource, endpoint: Endpoint, window: DateWindow, largest: int) -> None:
         super().__init__(source, endpoint)
         self._window = window
@@ -162,6 +183,8 @@ class SitemapStrategy(WalkStrategy):
     def hangs_on(self, place: WalkPlace) -> bool:
         return place.page == 1
 
+
+class SitemapStrategy(DatedStrategy):
     def may_end_at(self, place: WalkPlace) -> bool:
         return False
 
@@ -174,20 +197,42 @@ class SitemapStrategy(WalkStrategy):
         noted = (f"{page.url} {sitemap.problem}",) if sitemap.problem else ()
         return ListReading(found, own, (*problems, *strange, *noted))
 
-    def _own(self, urls: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The pages that may be followed, and the problems of others."""
-        own, strange = [], []
-        for url in urls:
-            try:
-                canonical = canonicalize_url(url)
-            except BadInput as error:
-                strange.append(error.message)
-                continue
-            if self.source.has_host(host_of(canonical)):
-                own.append(tidy(url))
-            else:
-                strange.append(f"{url[:200]!r} lies outside of the source's domains")
-        return tuple(own), tuple(strange)
+
+class FeedStrategy(DatedStrategy):
+    """The entries of a feed, and of its older pages where the site keeps them."""
+
+    def may_end_at(self, place: WalkPlace) -> bool:
+        return place.page > 1
+
+    def page_url(self, place: WalkPlace) -> str | None:
+        return None if place.barren >= _BARREN_PAGES else super().page_url(place)
+
+    def read(self, place: WalkPlace, page: Fetched) -> ListReading:
+        feed = read_feed(page.body, page.final_url, self._largest)
+        entries = ((entry.url, entry.modified) for entry in feed.entries if self._window.has(entry.modified))
+        found, problems = self._items(entries)
+        own, strange = self._own([feed.older_url] if feed.older_url else [])
+        noted = (f"{page.url} {feed.problem}",) if feed.problem else ()
+        return ListReading(found, own, (*problems, *strange, *noted))
+
+
+class PageStrategy(WalkStrategy):
+    """A source that is one page: there is no list to read."""
+
+    def start(self) -> WalkPlace:
+        return WalkPlace(pending=(self.endpoint.url,))
+
+    def given(self) -> ListReading:
+        return ListReading((FoundPage(canonicalize_url(self.endpoint.url), tidy(self.endpoint.url)),))
+
+    def read(self, place: WalkPlace, page: Fetched) -> ListReading:
+        return self.given()
+
+    def hangs_on(self, place: WalkPlace) -> bool:
+        return True
+
+    def may_end_at(self, place: WalkPlace) -> bool:
+        return False
 
 
 class ArchiveStrategy(WalkStrategy):
@@ -257,6 +302,10 @@ def strategy_of(source: WebSource, endpoint: Endpoint, window: DateWindow, today
             return ArchiveStrategy(source, endpoint, first, last)
         case EndpointMode.PAGINATION:
             return PaginationStrategy(source, endpoint)
+        case EndpointMode.FEED:
+            return FeedStrategy(source, endpoint, window, largest)
+        case EndpointMode.PAGE:
+            return PageStrategy(source, endpoint)
         case _:
             assert_never(endpoint.mode)
 

@@ -7,7 +7,7 @@ import random
 import ssl
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -22,9 +22,9 @@ from postroom.queue import Handler, JobContext, JobQueue, Postponed
 from postroom.queue.job import Json
 from postroom.queue.retention import prune_surplus
 from postroom.settings import Settings, WebSettings
-from postroom.web import discovery, runs
+from postroom.web import discovery, runs, source_store
 from postroom.web import runs as run_upkeep
-from postroom.web.discovery import DiscoveryMethod, RetriedItems
+from postroom.web.discovery import DiscoveryMethod, EndpointView, RetriedItems
 from postroom.web.extraction.web_reader import DocumentReader
 from postroom.web.fetching.fetcher import PinnedTransport, WebFetcher
 from postroom.web.fetching.interface import FetchLimits, LimitsOf, MayLead
@@ -32,10 +32,11 @@ from postroom.web.fetching.politeness import DatabasePace, limits_of, private_ho
 from postroom.web.fetching.robots import Robots
 from postroom.web.fetching.targets import AddressGuard, Resolver, SystemResolver
 from postroom.web.page_pipeline import PagePipeline
+from postroom.web.probing import FoundSource, NewSource, Prober, first_free, hosts_of, without_placeholders
 from postroom.web.run_driver import Progress, RunDriver
 from postroom.web.runs import NewRun, Run, RunStatus, backfill_job
-from postroom.web.sentinel import Sentinel, SentinelReport, sentinel_job
-from postroom.web.sources import ConfiguredSources, load_sources
+from postroom.web.sentinel import OnWait, Sentinel, SentinelReport, sentinel_job
+from postroom.web.sources import ConfiguredSources, EndpointMode, NoticeWay, load_sources, source_of
 
 ROBOTS_TOKEN = "postroom"  # noqa: S105 (a name, which robots.txt files may speak to)
 
@@ -85,6 +86,8 @@ T = TypeVar("T")
 FOLLOWING = "Following web sources"
 _NOT_HERE = timedelta(hours=1)
 """How long a page waits where the web extra is missing; another worker may have it."""
+_A_FEW_REQUESTS = {"min_delay_ms": 500, "max_delay_ms": 1_000}
+"""A person waits while an address is probed, and it takes no more requests than a visit does."""
 
 
 @dataclass(frozen=True)
@@ -92,14 +95,50 @@ class WebService:
     settings: Settings
     queue: JobQueue
 
-    def sources(self) -> ConfiguredSources:
-        """Read from the file at every call."""
-        return load_sources(self.settings.home)
+    async def sources(self) -> ConfiguredSources:
+        """Read at every call, so that a change needs no restart."""
+        of_file = await asyncio.to_thread(load_sources, self.settings.home)
+        return await self.queue.database.read(lambda tx: source_store.with_added(tx, of_file))
+
+    async def add(self, who: Actor, wanted: NewSource, *, dry_run: bool = False) -> FoundSource:
+        """Find out what an address is, and follow it."""
+        found = await self._probed(wanted)
+        sources = await self.sources()
+        if wanted.slug is None:
+            free = first_free(found.source.slug, sources.by_slug)
+            found = replace(found, source=found.source.model_copy(update={"slug": free}))
+        if not dry_run:
+            await self._write(lambda tx, now: source_store.add(tx, sources, found.source, who, now))
+        return found
+
+    async def _probed(self, wanted: NewSource) -> FoundSource:
+        """Fetched as a source of its own would be, with its domains and nothing else."""
+        require(Extra.WEB, FOLLOWING)
+        endpoint = {"name": "new", "mode": EndpointMode.PAGE, "url": without_placeholders(wanted.url)}
+        domains = {"domains": hosts_of(wanted), "allow_private": wanted.allow_private}
+        alone = ConfiguredSources({"new": source_of({"slug": "new", "endpoint": [endpoint], **domains})})
+        async with self.open_client(alone, delays=_A_FEW_REQUESTS) as client:
+            return await Prober(client.fetcher, wanted, self.queue.clock.now().date()).probe()
+
+    async def remove(self, who: Actor, slug: str) -> None:
+        sources = await self.sources()
+        await self._write(lambda tx, now: source_store.remove(tx, sources, slug, who, now))
+
+    async def pause(self, who: Actor, slug: str, *, paused: bool) -> None:
+        sources = await self.sources()
+        await self._write(lambda tx, now: source_store.pause(tx, sources, slug, who, now, paused=paused))
+
+    async def set_notify(self, who: Actor, slug: str, ways: list[NoticeWay]) -> None:
+        sources = await self.sources()
+        await self._write(lambda tx, now: source_store.set_notify(tx, sources, slug, ways, who, now))
 
     @asynccontextmanager
-    async def open_client(self, sources: ConfiguredSources) -> AsyncIterator[WebClient]:
+    async def open_client(
+        self, sources: ConfiguredSources, *, delays: dict[str, int] | None = None
+    ) -> AsyncIterator[WebClient]:
+        """The fetcher for these sources, with other `delays` than those of the settings if they are given."""
         require(Extra.WEB, FOLLOWING)
-        web, clock = self.settings.web, self.queue.clock
+        web, clock = self.settings.web.model_copy(update=delays or {}), self.queue.clock
         limits, allowed = limits_of(sources, web), private_hosts(sources)
         async with open_web_client(
             self.queue.database, clock, web, limits, may_lead=sources.may_lead, private_hosts=allowed
@@ -109,13 +148,13 @@ class WebService:
     async def create(self, who: Actor, new: NewRun) -> Run:
         """A run that waits to be started."""
         require(Extra.WEB, FOLLOWING)
-        sources, web, backfill = self.sources(), self.settings.web, self.settings.backfill
+        sources, web, backfill = await self.sources(), self.settings.web, self.settings.backfill
         return await self._write(lambda tx, now: runs.create(tx, sources, web, backfill, new, who, now))
 
     async def begin(self, who: Actor, new: NewRun) -> Run:
         """Start a run for `drive` in one transaction, so that no run without a driver is left behind."""
         require(Extra.WEB, FOLLOWING)
-        sources, web, backfill = self.sources(), self.settings.web, self.settings.backfill
+        sources, web, backfill = await self.sources(), self.settings.web, self.settings.backfill
 
         def create_and_start(tx: Tx, now: datetime) -> Run:
             created = runs.create(tx, sources, web, backfill, new, who, now)
@@ -126,7 +165,7 @@ class WebService:
     async def hand_over(self, who: Actor, new: NewRun) -> Run:
         """A run that a worker will drive; run and job are made together."""
         require(Extra.WEB, FOLLOWING)
-        sources, web, backfill = self.sources(), self.settings.web, self.settings.backfill
+        sources, web, backfill = await self.sources(), self.settings.web, self.settings.backfill
 
         def create_and_queue(tx: Tx, now: datetime) -> Run:
             run = runs.create(tx, sources, web, backfill, new, who, now)
@@ -137,18 +176,18 @@ class WebService:
 
     async def start(self, who: Actor, run_id: str) -> Run:
         require(Extra.WEB, FOLLOWING)
-        sources, backfill = self.sources(), self.settings.backfill
+        sources, backfill = await self.sources(), self.settings.backfill
         return await self._write(lambda tx, now: runs.start(tx, sources, backfill, run_id, who, now))
 
     async def resume(self, who: Actor, run_id: str) -> Run:
         require(Extra.WEB, FOLLOWING)
-        sources, backfill = self.sources(), self.settings.backfill
+        sources, backfill = await self.sources(), self.settings.backfill
         return await self._write(lambda tx, now: runs.resume(tx, sources, backfill, run_id, who, now))
 
     async def resume_later(self, who: Actor, run_id: str) -> Run:
         """Queue a FAILED run to be resumed by a worker; it stays FAILED until one takes it."""
         require(Extra.WEB, FOLLOWING)
-        sources, backfill = self.sources(), self.settings.backfill
+        sources, backfill = await self.sources(), self.settings.backfill
 
         def check_and_queue(tx: Tx, now: datetime) -> Run:
             run = runs.resumable(tx, sources, backfill, run_id, now)
@@ -173,7 +212,7 @@ class WebService:
 
     async def drive(self, run: Run, on_progress: Progress = lambda run: None, stop: asyncio.Event | None = None) -> Run:
         """Take a run that was started or resumed to its end, in this process."""
-        sources = self.sources()
+        sources = await self.sources()
         async with self.open_client(sources) as client:
             settings = self.settings
             driver = RunDriver(self.queue, sources, client.fetcher, settings.web, settings.backfill, on_progress)
@@ -188,12 +227,23 @@ class WebService:
         await self._write(run_upkeep.fail_silent)
         return await self.queue.database.read(lambda tx: runs.list_runs(tx, status=status, limit=limit))
 
-    async def look(self, slugs: list[str] | None = None, *, dry_run: bool = False) -> list[SentinelReport]:
-        """Look for new pages of these sources, or of all."""
-        sources = self.sources()
+    async def look(
+        self,
+        slugs: list[str] | None = None,
+        *,
+        dry_run: bool = False,
+        on_wait: OnWait = lambda url, reason, seconds: None,
+    ) -> list[SentinelReport]:
+        """Look for new pages of these sources, or of all that are not paused."""
+        sources = await self.sources()
         async with self.open_client(sources) as client:
-            sentinel = Sentinel(self.queue, sources, client.fetcher, self.settings.web, dry_run=dry_run)
+            sentinel = Sentinel(self.queue, sources, client.fetcher, self.settings.web, dry_run, on_wait)
             return await sentinel.look(slugs)
+
+    async def overview(self) -> list[EndpointView]:
+        """All endpoints, with what is known of each."""
+        sources = await self.sources()
+        return await self.queue.database.read(lambda tx: discovery.overview(tx, sources))
 
     async def look_later(self, who: Actor) -> str:
         """Queue a look at all sources. Returns the id of its job, which may be waiting or running already."""
@@ -209,7 +259,7 @@ class WebService:
     async def retry(self, who: Actor, slugs: list[str] | None = None, *, dry_run: bool = False) -> list[RetriedItems]:
         """Queue failed pages again, at most as many as may wait at once."""
         require(Extra.WEB, FOLLOWING)
-        sources, most = self.sources(), self.settings.web.queue_depth
+        sources, most = await self.sources(), self.settings.web.queue_depth
         chosen = list(sources.by_slug) if slugs is None else [sources[slug].slug for slug in slugs]
 
         def ask_again(tx: Tx, now: datetime) -> list[RetriedItems]:
@@ -251,15 +301,14 @@ async def started(web: WebService, run: Run) -> Run:
 
 
 def handlers(web: WebService, reader: DocumentReader) -> dict[str, Handler]:
-    """Handlers by job type. Each job reads the file of sources again, so a change needs no restart."""
+    """Handlers by job type. Each job reads the sources again, so a change needs no restart."""
 
     async def fetch(context: JobContext) -> Json:
-        sources, settings = web.sources(), web.settings
+        sources, settings = await web.sources(), web.settings
         async with web.open_client(sources) as client:
             limits = limits_of(sources, settings.web)
-            followed = sources.by_slug.__contains__
             pipeline = PagePipeline(
-                client.fetcher, client.pace, limits, reader, settings.web, settings.backfill, followed
+                client.fetcher, client.pace, limits, reader, settings.web, settings.backfill, sources
             )
             return await pipeline(context)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import uvicorn
 
-from postroom.domain.errors import BadInput
+from postroom.domain.errors import BadInput, Fatal
 from postroom.webserver.connection import ConnectionGuard, GuardedConnection
 from postroom.webserver.limits import ConnectionLimits
 
@@ -27,14 +27,13 @@ def listening(host: str, port: int, field: str = "port") -> socket.socket:
         listener.bind((host, port))
     except (OSError, OverflowError) as error:
         listener.close()
-        raise BadInput(field, f"cannot listen on {host}:{port}: {_why(error)}") from error
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            raise Fatal(
+                f"Port {port} on {host} is in use by another program; stop that one, or choose another port with "
+                "--port (0 picks a free one)."
+            ) from error
+        raise BadInput(field, f"cannot listen on {host}:{port}: {error}") from error
     return listener
-
-
-def _why(error: OSError | OverflowError) -> str:
-    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-        return "another program listens there; stop it, or choose another port (0 picks a free one)"
-    return str(error)
 
 
 @contextlib.asynccontextmanager

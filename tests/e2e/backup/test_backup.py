@@ -29,16 +29,15 @@ from postroom.vault import Vault
 from tests.support.archives import ME, generated_mail
 from tests.support.commands import environment
 from tests.support.commands import in_this_process as postroom
-from tests.support.databases import SqliteFactory
+from tests.support.databases import install
 
 
 @pytest.fixture
-def installed(home: Path, sqlite_factory: SqliteFactory) -> Path:
+def installed(home: Path) -> Path:
     """A home with a database, some mail, settings and a secret."""
-    home.mkdir()
+    install(home)
     (home / "postroom.toml").write_text("[worker]\nconcurrency = 3\n")
     (home / "sources.toml").write_text("")
-    shutil.copy(sqlite_factory.url().removeprefix("sqlite:///"), home / "postroom.db")
     Vault(home).put("a login", b"secret")
     with FileArchiveWriter(home / "archive") as archive:
         archive.store(ME, generated_mail(40))

@@ -12,9 +12,9 @@ from typer.exceptions import TyperException
 
 from postroom import settings
 from postroom.domain.errors import BadInput
+from postroom.mail.categories.definitions import with_owner
 from postroom.triage.rules.files import RulesFileFormat, parse_text
 from postroom.web.sources import load_sources
-from tests.support.databases import SqliteFactory
 from tests.support.handbook import (
     PAGES,
     ROOT,
@@ -93,9 +93,9 @@ def _read(command: Command) -> None:
 
 @pytest.mark.parametrize("page", RUN_PAGES, ids=named)
 async def test_the_commands_of_a_page_do_what_it_says(
-    page: Path, home: Path, tmp_path: Path, sqlite_factory: SqliteFactory, monkeypatch: pytest.MonkeyPatch
+    page: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with handbook_machine(home, tmp_path, sqlite_factory, monkeypatch) as world:
+    async with handbook_machine(home, tmp_path, monkeypatch) as world:
         for command in (command for command in commands(page) if command.is_run):
             assert command.words[1] not in SERVICES, f"{command.place} goes on for ever"
             done = await world.run(command)
@@ -116,12 +116,15 @@ def test_every_file_that_a_page_shows_is_one_that_postroom_reads(page: Path, hom
 
 
 def _complaint(home: Path, text: str) -> str | None:
-    """What the reader of this kind of file says: sources, rules, or settings, of which a value may be a placeholder."""
+    """What the reader of this kind of file says: sources, categories, rules, or settings, of which a value may be a
+    placeholder."""
     content = tomllib.loads(text)
     try:
         if "source" in content:
             (home / "sources.toml").write_text(text)
             load_sources(home)
+        elif "categories" in content:
+            with_owner(text)
         elif {"rules", "directions", "guidance"} & set(content):
             parse_text(text, RulesFileFormat.TOML)
         else:

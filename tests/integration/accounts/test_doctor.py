@@ -38,6 +38,7 @@ from postroom.sim.gmail.faults import FaultRule, GmailFault
 from postroom.sim.gmail.quota_meter import QuotaLimits
 from postroom.sim.gmail.server import GmailSim, running_sim
 from postroom.vault import KEY_FILE, Vault
+from tests.support.databases import install
 from tests.support.logins import logged_in, stored
 from tests.support.mail import OWNER, mailbox
 from tests.support.web_servers import answering, page
@@ -60,6 +61,7 @@ class Patient:
         return Settings(home=self.home, database=DatabaseSettings(synchronous="normal"))
 
     async def has_account(self, api_base: str) -> None:
+        install(self.home)
         database = await connect(self.settings.database_url, self.settings.database)
         await database.write(lambda tx: add_account(tx, NewAccount(OWNER, api_base), CLOCK.now()))
         await database.close()

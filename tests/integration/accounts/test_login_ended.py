@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from postroom.accounts.account import Account, AccountStatus, account_with_id, end_login
+from postroom.accounts.account import Account, AccountStatus, LoginNotice, Provider, account_with_id, end_login
 from postroom.accounts.account_jobs import job_of
 from postroom.accounts.doctor import examine_installation
-from postroom.accounts.enrolment import Enrolment
+from postroom.accounts.enrolment import Enrolment, log_in_again
+from postroom.actions.discord.login_notice import ended, over
 from postroom.app import App, open_app
 from postroom.app.worker import open_worker
 from postroom.audit import SYSTEM
@@ -22,18 +24,22 @@ from postroom.domain.clock import SystemClock
 from postroom.domain.jobs import HISTORY_SYNC, LABELS_SYNC
 from postroom.mailboxes.errors import LoginNeeded
 from postroom.mailboxes.gmail.credentials import StaticGrant
+from postroom.mailboxes.gmail.permissions import EVERYTHING
 from postroom.mailboxes.ports import PriorityLane
 from postroom.queue import JobState
 from postroom.queue.inspection import JobFilter, list_jobs
 from postroom.settings import DatabaseSettings, RecurringSettings, Settings
+from postroom.settings.groups import DiscordSettings
+from postroom.sim.discord import running_discord
 from postroom.sim.gmail.server import GmailSim, running_sim
 from tests.support.commands import postroom
 from tests.support.logins import logged_in
-from tests.support.mail import mailbox
+from tests.support.mail import OWNER, mailbox
 
 pytestmark = pytest.mark.req("HW-7")
 
 NOTHING_RECURS = RecurringSettings(live="off", sync="off", labels="off", bad_messages="off", sentinel="off")
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 JOBS = (LABELS_SYNC.name, HISTORY_SYNC.name)
 
 
@@ -48,10 +54,15 @@ class LaterClock(SystemClock):
 
 @asynccontextmanager
 async def installation(
-    home: Path, database_url: str, sim: GmailSim, clock: LaterClock
+    home: Path, database_url: str, sim: GmailSim, clock: LaterClock, discord: DiscordSettings | None = None
 ) -> AsyncIterator[tuple[App, Account]]:
     home.mkdir(mode=0o700)
-    settings = Settings(home=home, database=DatabaseSettings(url=database_url), recurring=NOTHING_RECURS)
+    settings = Settings(
+        home=home,
+        database=DatabaseSettings(url=database_url),
+        recurring=NOTHING_RECURS,
+        discord=discord or DiscordSettings(),
+    )
     async with open_app(settings, clock) as app:
         _, grant = await logged_in(sim, home, clock)
         account, _ = await app.take_in(grant, SYSTEM)
@@ -96,6 +107,48 @@ async def test_a_revoked_login_is_said_and_its_jobs_wait_for_a_new_one(tmp_path:
         assert await status(app, account) is AccountStatus.ACTIVE
         clock.later = timedelta(seconds=61)
         assert await work(app, account) == dict.fromkeys(JOBS, JobState.COMPLETED)
+
+
+async def test_discord_is_told_once_that_a_login_has_ended_and_that_it_is_good_again(
+    tmp_path: Path, database_url: str
+) -> None:
+    clock = LaterClock()
+    async with (
+        running_sim(mailbox(1)) as sim,
+        running_discord() as discord,
+        installation(tmp_path / "home", database_url, sim, clock, DiscordSettings(**discord.settings("42"))) as (
+            app,
+            account,
+        ),
+    ):
+        sim.control.revoke()
+        await work(app, account)
+        clock.later = timedelta(seconds=70)  # the schedule ticks, and the jobs come to their turn again
+        await work(app, account)
+        [told] = discord.board.messages.values()
+        assert f"the login of `{sim.email}` has ended, and its jobs wait" in told["content"]
+        assert f"`postroom account add gmail --email {sim.email} --client-secrets FILE`" in told["content"]
+        _, grant = await logged_in(sim, app.settings.home, clock)
+        await app.take_in(grant, SYSTEM)
+        clock.later = timedelta(seconds=140)
+        await work(app, account)
+        [told] = discord.board.messages.values()
+        assert "is good again" in told["content"]
+
+
+def test_who_had_full_access_is_told_to_log_in_with_full_access() -> None:
+    account = Account(
+        id="1", provider=Provider.GMAIL, email=OWNER, api_base="", quota=None, scopes=frozenset({EVERYTHING}),
+        status=AccountStatus.LOGIN_ENDED, created_at=LONG_AGO, updated_at=LONG_AGO, last_checked_at=None,
+        last_error=None,
+    )  # fmt: skip
+    command = f"`postroom account add gmail --email {OWNER} --client-secrets FILE --full-access`"
+    assert command in log_in_again(account)
+    notice = LoginNotice(account, LONG_AGO, None)
+    assert command in ended(notice, None)
+    at_page = "<https://post.example/settings/accounts/new?email=owner%40example.com>"
+    assert at_page in ended(notice, "https://post.example/")
+    assert "was removed" in over(replace(notice, account=replace(account, status=AccountStatus.REMOVED)))
 
 
 async def test_the_list_of_accounts_says_how_to_log_in_again(home: Path) -> None:

@@ -125,3 +125,27 @@ async def test_without_discord_a_question_waits_in_the_queue(office: PendingAppr
     await office.notify(None)
     assert await office.jobs_of("approval.notify") == ["completed"]
     assert (await office.action(action_id)).status is ActionStatus.APPROVED_PENDING
+
+
+async def test_an_approval_is_taken_back_before_the_action_begins(office: PendingApprovals) -> None:
+    action_id = await office.ask()
+    await office.answer(action_id, ApprovalVerdict.APPROVE)
+    assert await office.take_back(action_id) == "waits for approval again"
+    action = await office.action(action_id)
+    assert (action.status, action.answered_by, action.answered_at) == (ActionStatus.APPROVED_PENDING, None, None)
+    (question,) = await office.database.read(approvals.list_questions)
+    assert question.action.id == action_id
+    entries = {entry.action: (entry.before, entry.after) for entry in await office.audited(action_id)}
+    before = {"status": "queued", "answered_by": "dashboard cli ana"}
+    assert entries["action.reopen"] == (before, {"status": "approved_pending"})
+    assert (await office.answer(action_id, ApprovalVerdict.APPROVE, BEN)).counted
+    assert await office.jobs_of(ACTION.name) == ["queued"], "the same job does it, once"
+
+
+async def test_only_an_approval_is_taken_back(office: PendingApprovals) -> None:
+    waiting, rejected = await office.ask(), await office.ask()
+    await office.answer(rejected, ApprovalVerdict.REJECT)
+    for action_id in (waiting, rejected):
+        with pytest.raises(BadInput, match="only what you approved or ordered"):
+            await office.take_back(action_id)
+    assert (await office.action(rejected)).status is ActionStatus.REJECTED

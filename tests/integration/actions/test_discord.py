@@ -104,6 +104,18 @@ async def test_an_answer_on_the_command_line_takes_the_buttons_away(scene: Scene
     assert "rejected by dashboard cli ana" in scene.sim.board.messages[message_id]["content"]
 
 
+async def test_an_approval_that_is_taken_back_gives_the_buttons_back(scene: Scene) -> None:
+    action_id, message_id = await scene.asked()
+    await scene.sim.board.press(message_id, "Approve", USER)
+    await scene.notify()
+    assert await scene.office.notice(action_id) == (message_id, "closed")
+    await scene.office.take_back(action_id)
+    await scene.notify()
+    assert await scene.office.notice(action_id) == (message_id, "sent")
+    await scene.sim.board.press(message_id, "Reject", USER)
+    assert (await scene.office.action(action_id)).status is ActionStatus.REJECTED
+
+
 async def test_a_question_that_ended_otherwise_loses_its_buttons_within_the_hour(scene: Scene) -> None:
     action_id, message_id = await scene.asked()
     gone = (
@@ -145,6 +157,23 @@ async def test_what_could_not_be_asked_is_asked_once_discord_lets_it(scene: Scen
     scene.office.clock.advance(3_600)
     await scene.office.queue.enqueue(NewJob(APPROVALS_EXPIRE.name))
     await scene.notify()
+    notice = await scene.office.notice(action_id)
+    assert notice is not None
+    assert notice[1] == "sent"
+
+
+async def test_questions_from_before_discord_was_set_up_are_asked_once_it_is(scene: Scene) -> None:
+    action_id = await scene.office.ask("auto_reply", {"body": "With pleasure."})
+    answered = await scene.office.ask()
+    await scene.office.notify(None)
+    await scene.office.answer(answered, ApprovalVerdict.REJECT)
+    assert isinstance(scene.office.clock, ManualClock)
+    scene.office.clock.advance(3_600)
+    await scene.office.queue.enqueue(NewJob(APPROVALS_EXPIRE.name))
+    await scene.notify()
+    await scene.notify()
+    (message,) = scene.sim.board.messages.values()
+    assert "With pleasure." in message["content"]
     notice = await scene.office.notice(action_id)
     assert notice is not None
     assert notice[1] == "sent"

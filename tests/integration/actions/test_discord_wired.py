@@ -15,15 +15,15 @@ from postroom.domain.actions import ActionStatus
 from postroom.settings import Settings, SwitchboardSettings
 from postroom.settings.groups import DiscordSettings
 from postroom.sim.discord import running_discord
-from tests.support.actions import PendingApprovals
+from tests.support.actions import APPROVAL_OWNER, PendingApprovals
+from tests.support.databases import install
 
 pytestmark = pytest.mark.req("JB-16")
 
 
 @pytest.fixture
 def made(home: Path) -> Path:
-    home.mkdir()
-    return home
+    return install(home)
 
 
 async def test_a_question_goes_out_and_its_answer_comes_in(made: Path) -> None:
@@ -38,7 +38,10 @@ async def test_a_question_goes_out_and_its_answer_comes_in(made: Path) -> None:
             action_id = await office.ask()
             async with open_worker(app, until_idle=True) as worker:
                 await worker.run()
-            (message_id,) = discord.board.messages
+            messages = discord.board.messages.values()
+            (message_id,) = [each["id"] for each in messages if each.get("components")]
+            (notice,) = [each["content"] for each in messages if not each.get("components")]
+            assert f"the login of `{APPROVAL_OWNER}` has ended" in notice, "its vault is empty"
             discord.board.interactions_url = f"{switchboard.url}{PATH}"
             assert (await discord.board.ping())["type"] == 1
             await discord.board.press(message_id, "Reject", "42")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sqlalchemy import update
 
 from postroom.accounts.mailbox_state import labels_of
+from postroom.actions.undo import why_not_now
 from postroom.db import Tx
 from postroom.db.tables.queue import job_steps
 from postroom.db.tables.triage import action_links, actions
@@ -20,6 +21,7 @@ from postroom.domain.actions import Origin
 from postroom.domain.errors import BadInput
 from postroom.mailboxes.limiter import Limiter
 from postroom.mailboxes.ports import PriorityLane
+from postroom.queue.inspection import show_job
 from postroom.sim.gmail import oauth
 from tests.support.actions import ActionScene, rows_of
 from tests.support.databases import on_sqlite
@@ -182,6 +184,9 @@ async def test_delete_without_the_permission_says_which_one_is_missing(scene: Ac
         gmail_id, action = await scene.do("delete", "INBOX")
     assert action.status is S.FAILED
     assert "https://mail.google.com/" in (action.error or "")
+    assert "--full-access" in (action.error or "")
+    job = await scene.database.read(lambda tx: show_job(tx, str(action.job_id))[0])
+    assert (job.last_error or "").count("--full-access") == 1
     assert scene.labels(gmail_id) == {"INBOX"}
 
 
@@ -243,3 +248,24 @@ async def test_what_rules_and_the_model_want_takes_turns_with_new_mail_and_a_per
         await scene.database.write(partial(Tx.execute, statement=wanted))
         await scene.work()
         assert lanes == {lane}
+
+
+@pytest.mark.req("JB-15")
+async def test_an_undo_is_titled_by_the_labels_name(scene: ActionScene) -> None:
+    _, action = await scene.do("apply_label", "INBOX", label="Receipts")
+    undo = await scene.undo(action.id)
+    assert undo.wanted.to_json() == {"type": "remove_label", "label": "Receipts"}
+
+
+@pytest.mark.req("JB-15")
+async def test_an_undo_of_trash_after_a_restore_says_that_it_changed_nothing(scene: ActionScene) -> None:
+    gmail_id, action = await scene.do("trash", "INBOX")
+    await scene.want(gmail_id, "restore")
+    await scene.work()
+    before = scene.labels(gmail_id)
+    undo = await scene.undo(action.id)
+    assert scene.labels(gmail_id) == before
+    assert (undo.undo_hint or {})["nothing_changed"] is True
+    original = await scene.action(action.id)
+    reason = await scene.database.read(lambda tx: why_not_now(tx, original))
+    assert reason == "its undo found nothing left to take back: the message was changed since"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Executable, select, update
 
 from postroom import kill_switch
-from postroom.actions import approvals, lifecycle, running, scheduling
+from postroom.actions import approvals, lifecycle, running, scheduling, undo
 from postroom.actions.approvals import ApprovalVerdict
 from postroom.actions.lifecycle import Action, NewAction
 from postroom.db import Database, Tx
@@ -84,6 +84,23 @@ async def test_what_a_person_approves_is_done_and_takes_nothing_from_the_cap(sce
     await scene.work()
     assert (await scene.action(asked.id)).status is S.COMPLETED
     assert len(await scene.database.read(lambda tx: tx.execute(select(hides)).all())) == 1
+
+
+async def test_an_approval_is_taken_back_after_the_action_was_done_and_asked_anew_before(scene: ActionScene) -> None:
+    scene.safety = SafetySettings(hides_per_hour=0)
+    [early], [late] = await hide(scene, "archive"), await hide(scene, "archive")
+    for asked in (early, late):
+        approve = partial(approvals.answer, queue=scene.queue, action_id=asked.id)
+        await scene.database.write(partial(approve, verdict=ApprovalVerdict.APPROVE, who=A_TEST))
+    await scene.database.write(lambda tx: undo.take_back(tx, scene.queue, early.id, A_TEST))
+    await scene.work()
+    assert [(await scene.action(each.id)).status for each in (early, late)] == [S.APPROVED_PENDING, S.COMPLETED]
+    assert "INBOX" in (scene.labels(early.gmail_id) or ())
+    assert "INBOX" not in (scene.labels(late.gmail_id) or ())
+    taken = await scene.database.write(lambda tx: undo.take_back(tx, scene.queue, late.id, A_TEST))
+    await scene.work()
+    assert taken == "is being undone"
+    assert "INBOX" in (scene.labels(late.gmail_id) or ())
 
 
 async def test_an_hour_later_there_is_room_again_and_not_before(scene: ActionScene) -> None:

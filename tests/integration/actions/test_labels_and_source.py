@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from postroom.accounts.mailbox_state import describe_label, for_classifier, labels_of
+from postroom.accounts.mailbox_state import DeletedLabel, describe_label, for_classifier, labels_of
 from postroom.actions.mailbox_changes import ActionsMailboxObserver
 from postroom.actions.snoozes import SnoozeState
 from postroom.audit import SYSTEM, AuditFilter, list_entries
@@ -41,8 +41,8 @@ async def known(scene: ActionScene) -> dict[str, str]:
 async def test_labels_are_listed_renamed_and_dropped_and_the_owners_words_stay(scene: ActionScene) -> None:
     disabled: list[str] = []
 
-    def disable(tx: Tx, account_id: str, label_id: str, label_name: str, now: object) -> list[str]:
-        disabled.append(label_name)
+    def disable(tx: Tx, account_id: str, label: DeletedLabel, now: object) -> list[str]:
+        disabled.append(label.name)
         return ["Travel to Travel"]
 
     scene.disable_rules = disable
@@ -69,6 +69,7 @@ async def test_labels_are_listed_renamed_and_dropped_and_the_owners_words_stay(s
         "renamed": [["Receipts", "Bills"]],
         "deleted": ["Travel"],
         "disabled_rules": ["Travel to Travel"],
+        "changed_rules": [],
         "guidance_to_look_at": ["Tickets"],
     }
     assert disabled == ["Travel"]
@@ -82,6 +83,17 @@ async def test_labels_are_listed_renamed_and_dropped_and_the_owners_words_stay(s
 async def rename(scene: ActionScene, label_id: str, name: str) -> None:
     async with api_client(scene.sim.url, scene.sim.token) as http:
         (await http.patch(f"labels/{label_id}", json={"name": name})).raise_for_status()
+
+
+@pytest.mark.req("JB-17")
+async def test_an_action_follows_a_renamed_label_and_makes_no_second_one(scene: ActionScene) -> None:
+    await sync_labels(scene)
+    await rename(scene, "Label_7", "Bills")
+    await sync_labels(scene)
+    gmail_id, action = await scene.do("apply_label", "INBOX", label="Receipts")
+    assert action.status is S.COMPLETED
+    assert "Label_7" in (scene.labels(gmail_id) or ())
+    assert [name for name in (await known(scene)).values() if name in ("Receipts", "Bills")] == ["Bills"]
 
 
 @pytest.mark.req("JB-17", "JB-7")

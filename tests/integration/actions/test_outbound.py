@@ -159,7 +159,7 @@ async def test_a_reply_to_a_machine_ends_the_action_with_the_reason(
         action_id = await box.reply_to(letter(headers=headers))
         await box.work(hours=1)
         action = await box.action(action_id)
-        assert action.status is ActionStatus.FAILED
+        assert action.status is ActionStatus.REFUSED
         assert reason in (action.error or "")
         assert box.sent(action_id) == []
         assert box.drafts(action_id) == []
@@ -172,6 +172,7 @@ async def test_an_address_is_answered_once_a_day(box: Outbox) -> None:
     await box.work(hours=1)
     answered = [each for each in (first, second) if box.sent(each)]
     (refused,) = {first, second} - set(answered)
+    assert (await box.action(refused)).status is ActionStatus.REFUSED
     assert "within the last 24 hours" in ((await box.action(refused)).error or "")
     box.clock.advance(24 * 3_600)
     third = await box.reply_to(raws[2])
@@ -200,7 +201,7 @@ async def test_mail_is_not_passed_on_in_a_circle(box: Outbox) -> None:
     await box.work(hours=1)
     for action_id in (to_oneself, ours):
         action = await box.action(action_id)
-        assert (action.status, box.sent(action_id)) == (ActionStatus.FAILED, [])
+        assert (action.status, box.sent(action_id)) == (ActionStatus.REFUSED, [])
         assert "not forwarded" in (action.error or "")
 
 

@@ -14,7 +14,8 @@ from postroom.db.tables.triage import snoozes
 from postroom.domain.actions import ActionStatus as S
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import new_id
-from postroom.queue import CancelOutcome
+from postroom.domain.jobs import ACTIONS_UPKEEP
+from postroom.queue import CancelOutcome, NewJob
 from postroom.settings import GmailSettings
 from postroom.sim.gmail.faults import GmailFault
 from tests.support.actions import A_TEST, ActionScene, rows_of
@@ -315,3 +316,28 @@ async def test_a_snooze_that_fails_brings_back_what_the_one_before_it_had_hidden
     scene.clock.advance(86_400)
     await scene.work()
     assert "INBOX" in (scene.labels(gmail_id) or ())
+
+
+@pytest.mark.req("JB-13", "JB-15")
+async def test_undoing_a_snooze_that_a_later_one_replaced_is_refused_and_shows_nothing(scene: ActionScene) -> None:
+    gmail_id, first = await scene.do("snooze", "INBOX", **TWO_HOURS)
+    second = await scene.want(gmail_id, "snooze", amount=5, units="hours")
+    await scene.work()
+    hidden = scene.labels(gmail_id)
+    with pytest.raises(BadInput, match="a later snooze replaced it; undo that one instead"):
+        await scene.ask_to_undo(first.id)
+    await scene.work()
+    assert scene.labels(gmail_id) == hidden
+    await scene.undo(second)
+    assert "INBOX" in (scene.labels(gmail_id) or ())
+
+
+@pytest.mark.req("JB-13")
+async def test_a_wake_up_that_was_cancelled_brings_the_message_back(scene: ActionScene) -> None:
+    gmail_id, action = await scene.do("snooze", "INBOX", **TWO_HOURS)
+    snooze = await scene.snooze(action.id)
+    await scene.queue.cancel(snooze.job_id)
+    await scene.queue.enqueue(NewJob(ACTIONS_UPKEEP.name, {}))
+    await scene.work()
+    assert scene.labels(gmail_id) == {"INBOX"}
+    assert (await scene.snooze(action.id)).state is SnoozeState.WOKEN

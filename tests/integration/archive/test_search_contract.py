@@ -5,17 +5,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 from postroom.archive.backend import ArchiveBackend
-from postroom.archive.preparing import PreparedMail
+from postroom.archive.messages import IncomingMail, Provenance
+from postroom.archive.preparing import PreparedMail, prepare
 from postroom.archive.search import Search, SearchPage
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput
 from postroom.mail.query import QueryError
 from tests.support.archives import ACCOUNT, FIRST_DAY, OTHER, prepared_mail
+from tests.support.mail import letter
 from tests.support.naive_search import NOISE
 
 pytestmark = pytest.mark.req("SY-15", "SY-18")
@@ -65,6 +68,59 @@ def test_pages_go_on_where_they_ended_although_mail_comes_in_between(
     second = search.search("", limit=3, after=first.next)
     assert subjects(first) + subjects(second) == [f"Letter {number}" for number in (5, 4, 3, 2, 1, 0)]
     assert second.next is None
+
+
+@pytest.mark.req("UX-1")
+def test_pages_lead_back_the_way_they_came(archive_place: ArchiveBackend, search: Search) -> None:
+    put(archive_place, [prepared_mail(number) for number in range(0, 700, 100)])  # over two years
+    put(archive_place, [prepared_mail(number) for number in range(0, 700, 100)], account=OTHER)
+    pages: list[SearchPage] = []
+    after = None
+    while after is not None or not pages:
+        pages.append(search.search("letter", limit=4, after=after))
+        after = pages[-1].next
+    assert len(pages) == 4
+    assert pages[0].previous is None
+    for page, later in pairwise(pages):
+        back = search.search("letter", limit=4, before=later.previous)
+        assert (back.hits, back.next) == (page.hits, page.next)
+    assert search.search("letter", limit=4, before=pages[1].previous).previous is None
+    everything = [hit.message for page in pages for hit in page.hits]
+    for newer, message, older in zip(everything, everything[1:], everything[2:], strict=False):
+        assert search.around("letter", message) == (newer, older)
+    assert search.around("letter", everything[0])[0] is None
+    assert search.around("letter", everything[-1])[1] is None
+
+
+@pytest.mark.req("UX-1")
+def test_the_beginning_of_a_word_finds_it_and_is_marked(archive_place: ArchiveBackend, search: Search) -> None:
+    put(archive_place, [prepared_mail(1, "The Invoices of May."), prepared_mail(2, "Say in voice."), prepared_mail(3)])
+    page = search.search("invoi*")
+    assert subjects(page) == ["Letter 1"]
+    assert [page.hits[0].snippet.text[start:end] for start, end in page.hits[0].snippet.marks] == ["Invoices"]
+    assert subjects(search.search('"the invo*"')) == ["Letter 1"]
+    assert subjects(search.search("subject:lett* -invoi*")) == ["Letter 3", "Letter 2"]
+    assert subjects(search.search("s*")) == []  # one letter is a word
+
+
+@pytest.mark.req("UX-1")
+def test_me_is_the_owner_of_the_mailbox(archive_place: ArchiveBackend, search: Search) -> None:
+    sent = letter("Sent", sender=f"Me <{ACCOUNT}>", to="ann@friends.example")
+    got = letter("Got", sender="Ann <ann@friends.example>", to=ACCOUNT)
+    raws = {"00000000000000aa": sent, "00000000000000bb": got}
+    mails = [prepare(IncomingMail(raw, Provenance.API, key, None, frozenset())) for key, raw in raws.items()]
+    put(archive_place, mails)
+    put(archive_place, [prepared_mail(1)], account=OTHER)
+    assert subjects(search.search("from:me")) == subjects(search.search("from:Me", accounts=[ACCOUNT])) == ["Sent"]
+    assert subjects(search.search("to:me -from:me", accounts=[ACCOUNT])) == ["Got"]
+    assert subjects(search.search("from:me", accounts=[OTHER])) == []
+
+
+def test_the_owner_s_labels_are_known(archive_place: ArchiveBackend, search: Search) -> None:
+    put(archive_place, [prepared_mail(1, "Hello.", "INBOX", "work", "UNREAD")])
+    put(archive_place, [prepared_mail(2, "Hello.", "Bills", "work")], account=OTHER)
+    assert search.labels() == ["Bills", "work"]
+    assert search.labels([ACCOUNT]) == ["work"]
 
 
 def test_ranked_pages_follow_each_other(archive_place: ArchiveBackend, search: Search) -> None:

@@ -37,7 +37,9 @@ def test_every_page_is_found_and_has_a_figure(tmp_path: Path) -> None:
     pages = {page["page"]: page for page in found["pages"]}
     assert all(0 < page["p50_ms"] <= page["p95_ms"] for page in pages.values())
     assert set(pages) >= WANTED
-    assert all("login" in path for path in found["not_reached"]), found["not_reached"]
+    # An application of a rule and a suggested one have a page only where there are some; a verdict's leads back.
+    no_link = ("login", "applications", "suggested", "verdict")
+    assert all(any(word in path for word in no_link) for path in found["not_reached"]), found["not_reached"]
     assert found["goals"][0]["unit"] == " ms"
 
 

@@ -6,7 +6,6 @@ import asyncio
 import io
 import json
 import os
-import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -26,7 +25,6 @@ from postroom.mailboxes.gmail.permissions import CHANGE, EVERYTHING
 from postroom.sim.gmail.server import GmailSim, running_sim
 from postroom.sim.gmail.sources import ListSource
 from postroom.vault import Vault
-from tests.support.databases import SqliteFactory
 from tests.support.logins import SECRET, consent, secrets_file
 from tests.support.mail import OWNER, mailbox
 from tests.support.web_servers import answering, page
@@ -72,14 +70,6 @@ def in_this_process(*arguments: str, stdin: str = "") -> Done:
 async def postroom(*arguments: str, stdin: str = "") -> Done:
     """In a thread, so that the stand-in can answer meanwhile."""
     return await asyncio.to_thread(in_this_process, *arguments, stdin=stdin)
-
-
-@pytest.fixture
-def home(home: Path, sqlite_factory: SqliteFactory) -> Path:
-    """A home whose database was made before, which saves every test the time to do so."""
-    home.mkdir(mode=0o700)
-    shutil.copy(sqlite_factory.url().removeprefix("sqlite:///"), home / "postroom.db")
-    return home
 
 
 async def listed(home: Path) -> list[Account]:
@@ -265,16 +255,16 @@ async def test_a_base_address_that_is_not_gmail_says_so_and_stores_nothing(home:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--email", "nobody", "--access-token", "x"], "error: email: 'nobody' is not an e-mail address"),
-        (["--email", OWNER], "error: client-secrets: is needed to log in by browser"),
-        (["--email", OWNER, "--client-secrets", "x.json", "--access-token", "x"], "error: access-token: give either"),
+        (["--email", "nobody", "--access-token", "x"], "error: --email: 'nobody' is not an e-mail address"),
+        (["--email", OWNER], "error: --client-secrets: is needed to log in by browser"),
+        (["--email", OWNER, "--client-secrets", "x.json", "--access-token", "x"], "error: --access-token: give either"),
         (["--email", OWNER, "--client-secrets", "/nothing/x.json"], "error: /nothing/x.json: cannot be read"),
-        (["--email", OWNER, "--api-base", "gmail", "--access-token", "x"], "error: api-base: 'gmail' is not a web"),
+        (["--email", OWNER, "--api-base", "gmail", "--access-token", "x"], "error: --api-base: 'gmail' is not a web"),
         (
             ["--email", OWNER, "--api-base", "http://mail.example", "--access-token", "x"],
-            "error: api-base: 'http://mail.example' would send secrets unencrypted",
+            "error: --api-base: 'http://mail.example' would send secrets unencrypted",
         ),
-        (["--email", OWNER, "--api-base", "http://127.0.0.1:1"], "error: access-token: is empty"),
+        (["--email", OWNER, "--api-base", "http://127.0.0.1:1"], "error: --access-token: is empty"),
     ],
 )
 def test_bad_usage_names_the_field_and_exits_with_2(home: Path, arguments: list[str], message: str) -> None:

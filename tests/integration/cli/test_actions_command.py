@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from email import message_from_bytes, policy
+from email.message import EmailMessage
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,9 +27,9 @@ from postroom.domain.ids import new_id
 from postroom.domain.jobs import CATALOGUE
 from postroom.queue import JobQueue
 from postroom.settings import load
-from postroom.sim.gmail.server import running_sim
+from postroom.sim.gmail.server import GmailSim, running_sim
 from tests.support.actions import make_message, rows_of
-from tests.support.commands import CommandResult, postroom
+from tests.support.commands import CommandResult, in_this_process, postroom
 from tests.support.mail import letter, mailbox
 
 T = TypeVar("T")
@@ -172,6 +174,20 @@ async def test_a_person_does_retries_and_calls_off(history: list[str], home: Pat
 
 
 @pytest.mark.req("JB-12")
+async def test_a_failed_action_is_dismissed_once_it_was_seen(history: list[str], home: Path) -> None:
+    archive, _, star = history
+    assert "would be" in (await succeeded("dismiss", star, "--dry-run")).stdout
+    assert "Dismissed" in (await succeeded("dismiss", star)).stdout
+    assert "dismissed: Gmail was away." in (await succeeded("show", star)).stdout
+    again = await postroom("actions", "dismiss", star)
+    assert (again.code, "only what failed can be dismissed" in again.stderr) == (2, True)
+    assert (await postroom("actions", "dismiss", archive)).code == 2
+    audited = await within(home, lambda database: rows_of(database, audit_log))
+    assert [(row.action, row.subject_id) for row in audited] == [("action.dismiss", star)]
+    await succeeded("retry", star)
+
+
+@pytest.mark.req("JB-12")
 async def test_what_cannot_be_undone_is_asked_for_twice(history: list[str], home: Path) -> None:
     unsure = await postroom("actions", "do", "delete", "18cf")
     assert (unsure.code, "delete it from the mailbox permanently?" in unsure.stderr) == (1, True)
@@ -240,3 +256,99 @@ async def test_a_worker_does_what_was_asked_for_and_takes_it_back(home: Path, mo
         assert [each["label_ids"] for each in sim.control.truth()] == [["INBOX"]]
         assert "undone already" in (await succeeded("show", action_id)).stdout
         assert "completed, and undone" in (await succeeded("show", action_id)).stdout
+
+
+def invoice(owner: str) -> tuple[bytes, dict[str, bytes]]:
+    """HTML with a stub as its text, a picture in it and a file; and what each part contains."""
+    parts = {
+        "text/html": b"<html><body>Total: 12\x80 <img src='cid:logo@shop'></body></html>",
+        "image/png": b"\x89PNG\r\n" + bytes(range(256)),
+        "application/pdf": b"%PDF-1.7\n" + bytes(range(256)) * 500,
+    }
+    message = EmailMessage(policy=policy.SMTP)
+    message["From"], message["To"], message["Subject"] = "Shop <shop@shop.example>", owner, "Invoice 7"
+    message["Message-ID"], message["List-Id"] = "<7@shop.example>", "<invoices.shop.example>"
+    message.set_content("Please view this message in HTML.\n")
+    message.add_alternative(parts["text/html"], "text", "html", params={"charset": "windows-1252"})
+    page = message.get_body(("html",))
+    assert isinstance(page, EmailMessage)
+    page.add_related(parts["image/png"], "image", "png", cid="<logo@shop>", disposition="inline")
+    message.add_attachment(parts["application/pdf"], "application", "pdf", filename="invoice.pdf")
+    return message.as_bytes(), parts
+
+
+def delivered(sim: GmailSim) -> dict[str, EmailMessage]:
+    """What recipients got, by subject, as the standard library reads it."""
+    store = sim.control._box.store
+    sent = [store.raw(mail.id) for _, mail in store.walk(None, None, None) if "SENT" in mail.label_ids]
+    read = [message_from_bytes(raw, policy=policy.default) for raw in sent]
+    return {str(each["Subject"]): each for each in read if isinstance(each, EmailMessage)}
+
+
+def contents(message: EmailMessage) -> dict[str, bytes]:
+    leaves = [part for part in message.walk() if not part.is_multipart()]
+    return {part.get_content_type(): bytes(part.get_payload(decode=True) or b"") for part in leaves}
+
+
+@pytest.mark.req("JB-14")
+async def test_a_forward_and_a_reply_are_at_the_recipient_byte_by_byte(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SYNC", "LIVE", "BACKFILL", "BAD_MESSAGES"):
+        monkeypatch.setenv(f"POSTROOM_RECURRING__{name}", "off")
+    file = tmp_path / "Zahlen März.bin"
+    file.write_bytes(bytes(range(256)) * 100)
+    async with running_sim(mailbox(0)) as sim:
+        monkeypatch.setenv("POSTROOM_ACCESS_TOKEN", sim.token)
+        assert (await postroom("account", "add", "gmail", "--email", sim.email, "--api-base", sim.url)).code == 0
+        assert (await postroom("account", "name", sim.email, "Ömer Owner")).code == 0
+        raw, parts = invoice(sim.email)
+        gmail_id = sim.control.deliver(raw, frozenset({"INBOX"}))
+
+        async def take_in(database: Database) -> None:
+            account = await database.read(lambda tx: get_account(tx, sim.email))
+            await make_message(database, CLOCK, account, gmail_id)
+
+        await within(home, take_in)
+        await succeeded("do", "forward", gmail_id, "--to", "books@accounting.example", "--note", "Please book.")
+        reply = ["do", "reply", gmail_id, "--cc", "boss@example.net", "--subject", "Paid", "--body", "Paid today."]
+        await succeeded(*reply, "--body-html", "<p>Paid <b>today</b>.</p>", "--attach", str(file))
+        await work()
+        await work()
+        got = delivered(sim)
+    forward, answer = got["Fwd: Invoice 7"], got["Paid"]
+    assert (forward["To"], forward["From"]) == ("books@accounting.example", f"Ömer Owner <{sim.email}>")
+    arrived = contents(forward)
+    assert arrived["text/html"].endswith(parts["text/html"])
+    assert b"Please book." in arrived["text/html"].removesuffix(parts["text/html"])
+    for kind in ("image/png", "application/pdf"):
+        assert arrived[kind] == parts[kind]
+    assert (answer["To"], answer["Cc"]) == ("Shop <shop@shop.example>", "boss@example.net")
+    assert (answer["In-Reply-To"], answer["References"]) == ("<7@shop.example>", "<7@shop.example>")
+    assert (answer["Auto-Submitted"], answer["Precedence"]) == (None, None)
+    said = contents(answer)
+    assert (said["text/plain"].strip(), said["text/html"].strip()) == (b"Paid today.", b"<p>Paid <b>today</b>.</p>")
+    assert said["application/octet-stream"] == file.read_bytes()
+    assert [part.get_filename() for part in answer.iter_attachments()] == [file.name]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["forward", "x", "--to", "bob"], "--to: is not an address such as ana@example.org"),
+        (["forward", "x"], "--to: is missing"),
+        (["reply", "x"], "type: reply needs --body or --body-html"),
+        (["reply", "x", "--body", "a", "--reference", "b"], "--reference: is not a Message-ID"),
+        (["reply", "x", "--body", "a", "--attach", "none.pdf"], "--attach: none.pdf cannot be read: No such file"),
+        (["snooze", "x"], "type: snooze needs --until or --for"),
+        (["snooze", "x", "--for", "30x"], "--for: '30x' is not a length of time"),
+        (["snooze", "x", "--until", "soon"], "--until: is not a time such as"),
+        (["apply_label", "x"], "--label: is missing"),
+        (["archive", "x", "--label", "y"], "--label: does not go with archive"),
+        (["nonsense", "x"], "type: 'nonsense' is no action; there are archive,"),
+    ],
+)
+def test_a_refusal_names_the_option_that_it_is_about(arguments: list[str], said: str) -> None:
+    done = in_this_process("actions", "do", *arguments)
+    assert done.code == 2
+    assert done.stderr.startswith(f"error: {said}")

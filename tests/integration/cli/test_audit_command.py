@@ -15,16 +15,8 @@ from postroom.app import open_app
 from postroom.app.auditing import sealing
 from postroom.domain.clock import SystemClock
 from tests.support.commands import CommandResult, postroom
-from tests.support.databases import SqliteFactory
 
 pytestmark = pytest.mark.req("HW-5")
-
-
-@pytest.fixture
-def installed(home: Path, sqlite_factory: SqliteFactory) -> Path:
-    home.mkdir(mode=0o700)
-    shutil.copy(sqlite_factory.url().removeprefix("sqlite:///"), home / "postroom.db")
-    return home
 
 
 async def seal() -> None:
@@ -51,7 +43,7 @@ async def finding(check: str = "audit") -> dict[str, str]:
     return next(each for each in found if each["check"] == check)
 
 
-async def test_what_waits_what_is_sealed_and_what_cannot_be_seen_is_said(installed: Path) -> None:
+async def test_what_waits_what_is_sealed_and_what_cannot_be_seen_is_said(home: Path) -> None:
     await some_deeds(2)
     before = await postroom("audit", "verify")
     assert before.code == 0
@@ -68,10 +60,10 @@ async def test_what_waits_what_is_sealed_and_what_cannot_be_seen_is_said(install
     assert "found sound" in (await finding())["message"]
 
 
-async def test_a_tampered_log_is_named_by_the_command_and_by_the_doctor(installed: Path) -> None:
+async def test_a_tampered_log_is_named_by_the_command_and_by_the_doctor(home: Path) -> None:
     await some_deeds()
     await seal()
-    tamper(installed, "UPDATE audit_log SET actor_name = 'mallory' WHERE rowid = 2")
+    tamper(home, "UPDATE audit_log SET actor_name = 'mallory' WHERE rowid = 2")
     victim = (await postroom("audit", "--json")).json["entries"][1]["id"]
     done: CommandResult = await postroom("audit", "verify", "--json")
     assert done.code == 1
@@ -83,10 +75,10 @@ async def test_a_tampered_log_is_named_by_the_command_and_by_the_doctor(installe
     assert "postroom audit verify" in told["remedy"]
 
 
-async def test_a_lost_key_is_said_and_a_new_one_goes_on(installed: Path) -> None:
+async def test_a_lost_key_is_said_and_a_new_one_goes_on(home: Path) -> None:
     await some_deeds(1)
     await seal()
-    shutil.rmtree(installed / "vault")
+    shutil.rmtree(home / "vault")
     done = await postroom("audit", "verify")
     assert (done.code, "This is not a sign of tampering" in done.stdout) == (1, True)
     assert (await finding())["verdict"] == "warning"
@@ -97,7 +89,7 @@ async def test_a_lost_key_is_said_and_a_new_one_goes_on(installed: Path) -> None
 
 
 async def test_a_restored_backup_verifies_and_its_manifest_tells_what_was_cut_since(
-    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await some_deeds()
     await seal()

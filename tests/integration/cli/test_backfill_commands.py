@@ -21,17 +21,20 @@ from postroom import audit
 from postroom.accounts.account import NewAccount, add_account
 from postroom.audit import AuditFilter
 from postroom.cli.main import run
-from postroom.db import Database, connect
+from postroom.db import Database, Tx, connect
 from postroom.db.tables.mail import messages
+from postroom.db.tables.triage import decisions
 from postroom.domain.clock import SystemClock
 from postroom.domain.ids import new_id
-from postroom.domain.money import Micros
+from postroom.domain.jobs import CATALOGUE
 from postroom.mail.categories import shipped
-from postroom.settings import BackfillSettings
+from postroom.queue import JobQueue
+from postroom.settings import BackfillSettings, ModelSettings
 from postroom.switchboard.backfill.admission import open_gate
 from postroom.switchboard.backfill.leases import ProgressReport
 from postroom.switchboard.backfill.operations import Backfill
-from tests.support.backfills import CONNECTOR, EMAIL
+from postroom.switchboard.spending import ModelBudget
+from tests.support.backfills import CHEAP_METER, CONNECTOR, EMAIL
 
 WANTED = ("--account", EMAIL, "--category", "finance", "--from", "2024-01-01", "--to", "2024-12-31")
 
@@ -68,8 +71,9 @@ def within(home: Path, act: Callable[[Backfill], Coroutine[Any, Any, Any]]) -> A
     async def act_on() -> Any:
         database: Database = await connect(f"sqlite:///{home / 'postroom.db'}")
         try:
-            service = Backfill(database, BackfillSettings(enabled=True), shipped().selectable, SystemClock())
-            return await act(service)
+            queue = JobQueue(database, CATALOGUE, SystemClock())
+            budget = ModelBudget(queue, ModelSettings(), BackfillSettings(enabled=True))
+            return await act(Backfill(budget, shipped().selectable, CHEAP_METER))
         finally:
             await database.close()
 
@@ -82,7 +86,6 @@ def mailbox(home: Path) -> Path:
         new = NewAccount(EMAIL, "http://127.0.0.1:9")
         await service.database.write(lambda tx: add_account(tx, new, service.clock.now()))
 
-    home.mkdir()
     within(home, add)
     return home
 
@@ -162,8 +165,8 @@ def test_a_job_is_followed_until_it_ends(mailbox: Path) -> None:
     async def begin(service: Backfill) -> int:
         reply = await service.poll(CONNECTOR, "gmail", EMAIL)
         assert reply.job is not None
-        now, cost = service.clock.now(), Micros(1_500)
-        await service.database.write(lambda tx: open_gate(tx, service.settings, job_id, EMAIL, now).admit("m1", cost))
+        now = service.clock.now()
+        await service.database.write(lambda tx: open_gate(tx, service.settings, job_id, EMAIL, now).admit())
         await service.progress(CONNECTOR, ProgressReport(job_id, reply.job.fence, rows_processed=1))
         return reply.job.fence
 
@@ -173,7 +176,7 @@ def test_a_job_is_followed_until_it_ends(mailbox: Path) -> None:
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env=environment) as follower:
         assert follower.stdout is not None
         first = follower.stdout.readline()
-        assert first == "active: 1 taken in, 0 skipped, $0.00 of $5.00 spent today, $0.0015 reserved\n"
+        assert first == "active: 1 taken in, 0 skipped, rules decide alone, at no cost\n"
         last = ProgressReport(job_id, fence, rows_processed=4, rows_skipped=2, status="completed")
         within(mailbox, lambda service: service.progress(CONNECTOR, last))
         rest = follower.stdout.read()
@@ -190,7 +193,13 @@ def test_what_retention_would_remove_is_seen_before_it_goes(mailbox: Path) -> No
 
     async def put(service: Backfill) -> None:
         values = row | times | tiers | {"id": new_id()}
-        await service.database.write(lambda tx: tx.execute(messages.insert().values(values)))
+        decision = {"source": "none", "action": "none", "reason": "no rule", "created_at": at}
+
+        def insert(tx: Tx) -> None:
+            tx.execute(messages.insert().values(values))
+            tx.execute(decisions.insert().values(**decision, id=new_id(), message_id=values["id"]))
+
+        await service.database.write(insert)
 
     within(mailbox, put)
     assert "0 messages in full and 1 of metadata would go" in command("backfill", "retention", "--dry-run").stdout
@@ -216,3 +225,31 @@ def test_an_estimate_of_what_cannot_be_created_is_refused_like_it(
         refused = command("backfill", act, *WANTED, *given)
         assert refused.returncode == 2, refused.stderr
         assert field in refused.stderr
+
+
+MODEL = {
+    "PROVIDER": "compatible",
+    "NAME": "m",
+    "BASE_URL": "http://127.0.0.1:9",
+    "INPUT_PRICE": "2",
+    "OUTPUT_PRICE": "8",
+}
+
+
+@pytest.mark.req("BF-8", "BF-9")
+def test_a_cap_that_lets_nothing_through_is_refused_with_the_least_that_works(
+    mailbox: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in MODEL.items():
+        monkeypatch.setenv(f"POSTROOM_MODEL__{name}", value)
+    for act in ("estimate", "create"):
+        refused = command("backfill", act, *WANTED, "--cap-cents", "5")
+        assert refused.returncode == 2
+        assert "one message can cost up to 10 cents" in refused.stderr
+        assert "the least cap that works is 10 cents" in refused.stderr
+    assert "Would create it" in command("backfill", "create", *WANTED, "--cap-cents", "10", "--dry-run").stdout
+    alone = command("backfill", "create", *WANTED, "--cap-cents", "5", "--rules-only", "--yes")
+    assert alone.returncode == 0, alone.stderr
+    [job] = printed("list")
+    assert job["uses_model"] is False
+    assert "rules decide alone, at no cost" in command("backfill", "show", job["id"]).stdout

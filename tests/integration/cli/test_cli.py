@@ -74,6 +74,16 @@ def test_jobs_are_listed_for_people_and_for_programs(job_ids: list[str]) -> None
     assert listed[0]["payload"] == {"n": 1}
 
 
+def test_jobs_are_listed_alike_wherever_the_database_is(
+    job_ids: list[str], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file in its usual place is read through its driver alone, any other database as by every command."""
+    commands = (["jobs", "list"], ["jobs", "show", job_ids[0]], ["jobs", "stats"])
+    here = [printed(*command) for command in commands]
+    monkeypatch.setenv("POSTROOM_DATABASE__URL", f"sqlite:///{home / 'postroom.db'}")
+    assert [printed(*command) for command in commands] == here
+
+
 def test_a_job_is_shown_with_everything_about_it(job_ids: list[str]) -> None:
     shown = postroom("jobs", "show", job_ids[0])
     assert "last error" in shown.stdout
@@ -110,15 +120,15 @@ def test_stats_count_by_queue_tier_and_state(job_ids: list[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["jobs", "list", "--state", "done"], "error: state: 'done' is not one of queued, running"),
-        (["jobs", "list", "--queue", "fast"], "error: queue: 'fast' is not one of live"),
-        (["jobs", "list", "--limit", "0"], "error: limit: 0 is not within 1 to 1000"),
+        (["jobs", "list", "--state", "done"], "error: --state: 'done' is not one of queued, running"),
+        (["jobs", "list", "--queue", "fast"], "error: --queue: 'fast' is not one of live"),
+        (["jobs", "list", "--limit", "0"], "error: --limit: 0 is not within 1 to 1000"),
         (["jobs", "show", "17"], "error: job: '17' is not an id"),
         (["jobs", "show", MISSING], f"error: job: there is no job {MISSING}"),
-        (["jobs", "retry"], "error: type: name a job, a type, or a time window"),
+        (["jobs", "retry"], "error: --type: name a job, a type, or a time window"),
         (["jobs", "retry", MISSING, "--type", "x"], "error: job: name either one job, or a type"),
-        (["jobs", "retry", "--since", "yesterday"], "error: since: 'yesterday' is not a time"),
-        (["jobs", "retry", "--since", "2026-01-01"], "error: since: 2026-01-01T00:00:00 has no time zone"),
+        (["jobs", "retry", "--since", "yesterday"], "error: --since: 'yesterday' is not a time"),
+        (["jobs", "retry", "--since", "2026-01-01"], "error: --since: 2026-01-01T00:00:00 has no time zone"),
     ],
 )
 def test_bad_usage_names_the_field_and_exits_with_2(home: Path, arguments: list[str], message: str) -> None:
@@ -135,6 +145,7 @@ def test_a_mistake_in_the_settings_stops_every_command_with_the_keys_name(home: 
 
 @pytest.mark.req("PL-6")
 def test_what_a_command_writes_is_for_its_owner_alone(home: Path) -> None:
+    (home / "postroom.db").unlink()
     before = os.umask(0o022)
     try:
         assert process("jobs", "stats").returncode == 0
@@ -197,7 +208,8 @@ def test_every_command_explains_itself() -> None:
         else:
             command = root
         assert command.help or command.short_help, path
-        assert "Usage:" in said(root, *path, "--help"), path
+        assert "Usage:" in (explained := said(root, *path, "--help")), path
+        assert said(root, *path, "-h") == explained, path
         waiting += [(*path, name) for name in getattr(command, "commands", ())]
 
 

@@ -42,7 +42,12 @@ def postroom(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 def test_contacts_are_imported_listed_and_exported(postroom: Postroom, tmp_path: Path) -> None:
     book = tmp_path / "book.vcf"
     book.write_text(CARD + "BEGIN:VCARD\nFN:\x1b[31mNobody\nEND:VCARD\n")
-    assert postroom.json("import", book, "--dry-run")["result"] == {"added": 1, "changed": 0, "unchanged": 0}
+    assert postroom.json("import", book, "--dry-run")["result"] == {
+        "added": 1,
+        "changed": 0,
+        "unchanged": 0,
+        "removed": 0,
+    }
     assert postroom.json("list") == []
     code, out, err = postroom("import", book)
     assert (code, out) == (0, "1 added, 0 changed, 0 already known.\n")
@@ -73,3 +78,25 @@ def test_a_file_that_is_none_is_refused(
     code, _, err = postroom("import", file)
     assert code == 2
     assert problem in " ".join(err.split())
+
+
+@pytest.mark.req("PQ-4", "PQ-5")
+def test_contacts_are_added_excluded_included_and_removed(postroom: Postroom) -> None:
+    assert postroom("add", "Anna@Example.org", "--name", "Anna")[1] == "anna@example.org is a contact.\n"
+    assert postroom("exclude", "anna@example.org")[1] == "Mail from anna@example.org is no longer served first.\n"
+    [anna] = postroom.json("list")
+    assert (anna["name"], anna["source"], anna["has_priority"]) == ("Anna", "manual", False)
+    assert postroom("include", "anna@example.org")[1] == "Mail from anna@example.org is served first.\n"
+    assert postroom.json("export")["without_priority"] == []
+    assert postroom("remove", "anna@example.org")[1] == "anna@example.org is no longer a contact.\n"
+    assert postroom.json("list") == []
+    code, _, err = postroom("remove", "anna@example.org")
+    assert (code, "is no contact; `postroom contacts list` shows those there are" in err) == (2, True)
+
+
+def test_an_import_says_who_was_removed_before(postroom: Postroom, tmp_path: Path) -> None:
+    book = tmp_path / "book.vcf"
+    book.write_text(CARD)
+    postroom("import", book)
+    postroom("remove", "anna@example.org")
+    assert "1 left out, because you removed them" in " ".join(postroom("import", book)[1].split())

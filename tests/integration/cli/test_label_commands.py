@@ -12,7 +12,10 @@ from postroom.audit import AuditFilter, list_entries
 from postroom.db import Tx, connect
 from postroom.domain.clock import SystemClock
 from postroom.mailboxes.protocol import MailboxLabel
+from postroom.sim.gmail.generated import GeneratedMailbox
+from postroom.sim.gmail.server import running_sim
 from tests.support.commands import postroom
+from tests.support.gmail_sim import api_client
 
 ME = "me@example.org"
 
@@ -71,3 +74,27 @@ async def test_what_cannot_be_done_is_named_and_changes_nothing(
     assert f"{field}:" in done.stderr
     assert (await postroom("account", "label", ME, "Receipts", "--no-model", "--dry-run")).code == 0
     assert await known(mailbox) == before
+
+
+@pytest.mark.req("JB-17")
+async def test_labels_are_fetched_at_once_and_rules_follow_them(home: Path) -> None:
+    async with running_sim(GeneratedMailbox(3, 1, ME)) as sim:
+        added = await postroom(
+            "account", "add", "gmail", "--email", ME, "--api-base", sim.url, "--access-token", sim.token
+        )
+        assert added.code == 0, added.stderr
+        async with api_client(sim.url, sim.token) as http:
+            made = [(await http.post("labels", json={"name": name})).json()["id"] for name in ("Pay", "Fly")]
+            first = (await postroom("account", "labels", ME, "--sync", "--json")).json
+            assert {"Pay", "Fly"} <= {label["name"] for label in first["labels"]}
+            for name in ("pay", "fly"):
+                await postroom("rules", "add", name, "--label", name, "--do", "archive")
+            (await http.patch(f"labels/{made[0]}", json={"name": "Bills"})).raise_for_status()
+            sim.control.delete_label(made[1])
+        done = await postroom("account", "labels", ME, "--sync")
+        assert "Renamed: Pay is Bills now." in done.stdout
+        assert "Rules that name a label by its new name now: pay." in done.stdout
+        assert "Rules that are off for this mailbox, because they use a deleted label: fly." in done.stdout
+        rules = {rule["name"]: rule for rule in (await postroom("rules", "list", "--json")).json}
+        assert rules["pay"]["condition"] == {"label": "Bills"}
+        assert rules["fly"]["disabled_reason"] == f"Label 'Fly' was deleted from Gmail ({ME})"

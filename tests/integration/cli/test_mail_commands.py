@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -152,6 +153,7 @@ def test_an_interrupt_stores_what_was_read_and_the_next_run_goes_on(
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
     while not (home / "archive" / "imports.db-wal").exists():
         assert process.poll() is None
+        time.sleep(0.002)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process of the command
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
@@ -168,9 +170,9 @@ def test_an_interrupt_stores_what_was_read_and_the_next_run_goes_on(
     [
         (["import", "mbox", "missing", "--account", ME], "error: path: missing does not exist"),
         (["import", "mbox", ".", "--account", ME], "error: path: . is a folder"),
-        (["import", "eml", ".", "--account", "nobody"], "error: account: 'nobody' is not a mail address"),
+        (["import", "eml", ".", "--account", "nobody"], "error: --account: 'nobody' is not a mail address"),
         (["show", "i1234567"], "error: id: the archive has no message i1234567"),
-        (["show", "x", "--raw", "--attachments"], "error: raw: --raw, --attachments and --extract cannot"),
+        (["show", "x", "--raw", "--attachments"], "error: --raw: --raw, --attachments and --extract cannot"),
     ],
 )
 def test_bad_usage_names_the_field_and_exits_with_2(

@@ -53,6 +53,19 @@ async def test_the_model_is_stopped_and_started_by_one_command_each(home: Path) 
     ]
 
 
+@pytest.mark.req("BF-9")
+async def test_the_ceiling_of_the_day_is_shown_set_and_audited(home: Path) -> None:
+    assert "may cost $10.00 a day, backfill at most $6.00 of it" in (await postroom("model", "ceiling")).stdout
+    assert "would be $2.50 a day" in (await postroom("model", "ceiling", "2.50", "--dry-run")).stdout
+    set_now = (await postroom("model", "ceiling", "2.50", "--json")).json
+    assert (set_now["ceiling_cents"], set_now["backfill_share_cents"]) == (250, 150)
+    [entry] = await within(home, lambda database: rows_of(database, audit_log))
+    assert (entry.action, entry.after) == ("model.ceiling", {"microdollars": 2_500_000})
+    refused = await postroom("model", "ceiling", "much")
+    assert refused.code != 0
+    assert "dollars: 'much' is not an amount in dollars" in refused.stderr
+
+
 async def test_all_that_the_model_did_is_listed_and_then_undone_by_a_job(home: Path) -> None:
     now = SystemClock().now()
 

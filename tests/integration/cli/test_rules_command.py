@@ -279,7 +279,8 @@ def test_a_rehearsal_changes_nothing_and_refuses_what_would_be_refused(home: Pat
 @pytest.mark.req("JB-11")
 def test_who_adds_a_dangerous_rule_is_told_that_it_waits(home: Path) -> None:
     bin_it = ("--from", "ann@example.org", "--do", "trash")
-    assert "trash will need your approval each time: trash is a dangerous action." in ok("add", "A", *bin_it)
+    said = "trash will need your approval each time: moving to the trash is a dangerous action."
+    assert said in ok("add", "A", *bin_it)
     assert "wait" not in ok("add", "B", *bin_it, "--unattended") + ok("edit", "A", "--do", "star")
 
 

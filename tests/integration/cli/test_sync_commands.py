@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
-import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -16,7 +16,6 @@ from postroom.archive.shards.writer import FileArchiveWriter
 from postroom.sim.gmail.faults import FaultRule, GmailFault
 from postroom.sim.gmail.server import GmailSim, running_sim
 from tests.support.commands import CommandResult, postroom
-from tests.support.databases import SqliteFactory
 from tests.support.mail import OWNER, mailbox
 
 ROOT = Path(__file__).parents[3]
@@ -32,10 +31,8 @@ async def sim() -> AsyncIterator[GmailSim]:
 
 
 @pytest.fixture
-async def account(home: Path, sqlite_factory: SqliteFactory, sim: GmailSim, monkeypatch: pytest.MonkeyPatch) -> str:
+async def account(home: Path, sim: GmailSim, monkeypatch: pytest.MonkeyPatch) -> str:
     """A home with one account, whose calls are not held back."""
-    home.mkdir(mode=0o700)
-    shutil.copy(sqlite_factory.url().removeprefix("sqlite:///"), home / "postroom.db")
     monkeypatch.setenv("POSTROOM_SYNC__RPS_START", "1000")
     monkeypatch.setenv("POSTROOM_SYNC__RPS_MAX", "1000")
     added = await add(sim)
@@ -178,5 +175,11 @@ async def test_settings_turn_the_archiver_on_and_say_what_it_does(
     monkeypatch.setenv("POSTROOM_ARCHIVER__ACTION", "trash")
     dry = await postroom("archive", "run", "--dry-run")
     assert (dry.code, "move to the trash" in dry.stdout, sim.control.changes()) == (0, True, [])
-    assert (await postroom("archive", "run", "--json")).json[0]["report"]["removed"] == COUNT
+    with monkeypatch.context() as typed:
+        typed.setattr(sys, "stdin", io.StringIO("n\n"))
+        refused = await postroom("archive", "run")
+    assert (refused.code, refused.stdout.strip(), sim.control.changes()) == (1, "", [])
+    assert f"{account}: move to the trash: {COUNT} messages" in refused.stderr
+    assert f"Remove {COUNT} messages at the source?" in refused.stderr
+    assert (await postroom("archive", "run", "--yes", "--json")).json[0]["report"]["removed"] == COUNT
     assert all("TRASH" in mail["label_ids"] for mail in sim.control.truth(hashes=False))  # type: ignore[operator]

@@ -96,3 +96,4 @@ async def test_what_a_repair_finds_lost_is_fetched_by_the_next_sync(
     compared = await postroom("verify", "--against-source", "--json")
     assert compared.json["source"][0]["gaps"] == []
     assert compared.json["source"][0]["stored"] == 5
+    assert (await postroom("verify")).code == 0, "what was lost is here again, so nothing is left to report"

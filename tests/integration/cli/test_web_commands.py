@@ -130,10 +130,78 @@ async def test_pages_that_failed_are_listed_with_their_reason_and_asked_for_agai
     assert len((await postroom("jobs", "list", "--type", "web.verify", "--json")).json) == 1
 
 
+@pytest.mark.req("WB-11")
+async def test_off_a_terminal_progress_is_told_in_lines_and_the_dry_run_is_a_run(site: TinySite) -> None:
+    sitemap(site, 120)
+    done = await postroom(*BACKFILL, "--dry-run")
+    lines = [line for line in done.stderr.splitlines() if line.startswith("[backfill]")]
+    assert lines[-4:] == [
+        "[backfill] Progress: 100/500 URLs",
+        "[backfill]   Queued: 100",
+        "[backfill]   Skipped: 0",
+        "[backfill]   Errors: 0",
+    ]
+    assert sum("Progress:" in line for line in lines) == 2
+    [run] = (await postroom("web", "runs", "--json")).json
+    assert (run["dry_run"], run["status"], run["discovered_count"], run["queued_count"]) == (
+        True,
+        "COMPLETED",
+        120,
+        120,
+    )
+
+
+@pytest.mark.req("WB-3", "WB-11")
+async def test_a_wait_is_told_before_it_begins(site: TinySite, home: Path) -> None:
+    """A robots.txt that answers 500 keeps everything waiting for ten minutes; nobody should wonder why."""
+    site.pages["/robots.txt"] = Page(b"", status=500)
+    ours = {name: value for name, value in os.environ.items() if name.startswith(("POSTROOM_", "BACKFILL_"))}
+    command = PostroomProcess(*BACKFILL, home=home, variables=ours)
+    await command.start()
+    while "Waiting until" not in command.log:
+        assert command.is_running, command.log
+        await asyncio.sleep(0.1)
+    assert "robots.txt answered with status 500, so nothing is fetched from there" in command.log
+    [run] = (await postroom("web", "runs", "--json")).json
+    assert run["status"] == "RUNNING"
+    assert run["status_reason"].startswith("waiting until ")
+    code, log = await command.end()
+    assert code == 1, log
+
+
+async def test_a_source_is_added_by_its_address_and_managed_by_name(site: TinySite) -> None:
+    site.feed("/feed", {"/1": "2026-01-01T00:00:00Z"})
+    added = await postroom("web", "add", f"{site.url}/feed", "--slug", "news", "--notify", "discord", "--allow-private")
+    assert added.code == 0, added.stderr
+    assert added.stdout.splitlines()[:2] == [
+        "It is a feed with 1 entry, 'News'.",
+        f"Now following news: feed {site.url}/feed",
+    ]
+    listed = (await postroom("web", "sources", "--json")).json
+    assert [(each["source"], each["origin"], each["paused"]) for each in listed] == [
+        ("porezna-uprava.gov.hr", "file", False),
+        ("news", "added", False),
+    ]
+    look = await postroom("web", "sentinel", "--source", "news")
+    assert look.stdout.splitlines()[1].split()[:8] == ["news", "feed", *("1", "1", "0", "0", "0", "0")]
+    assert (await postroom("web", "pause", "news")).code == 0
+    assert "news is paused" in (await postroom("web", "sentinel", "--source", "news")).stderr
+    assert (await postroom("web", "unpause", "news")).code == 0
+    assert "overview, email" in (await postroom("web", "notify", "news", "overview", "email")).stdout
+    assert (await postroom("web", "remove", "news")).code == 0
+    refused = await postroom("web", "remove", "porezna-uprava.gov.hr")
+    assert (refused.code, "is in sources.toml; remove it there" in refused.stderr) == (2, True)
+    private = await postroom("web", "add", f"{site.url}/feed")
+    assert (private.code, "not a public address" in private.stderr) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("backfill", "--mode", "rss", "--source", "x"), "mode: 'rss' is not one of sitemap, archive, pagination"),
+        (
+            ("backfill", "--mode", "rss", "--source", "x"),
+            "mode: 'rss' is not one of sitemap, archive, pagination, feed, page",
+        ),
         (("backfill", "--mode", "sitemap", "--source", "x"), "there is no source 'x'"),
         (("backfill", "--mode", "sitemap", "--max-urls", "5000"), "max-urls: 5,000 is not within 1 to 1,000"),
         (("backfill", "--mode", "sitemap", "--from", "yesterday"), "from: 'yesterday' is not a day"),

@@ -24,6 +24,8 @@ from postroom.connectors import intake
 from postroom.db import Database, Tx
 from postroom.domain.envelope import Payload
 from postroom.domain.errors import Fatal, Retryable
+from postroom.mailboxes.errors import MailboxThrottled
+from postroom.sim.gmail.faults import FaultRule, GmailFault
 from postroom.sync.status import LIVE_FAILING, status_of
 from tests.hostile.corpus import corpus
 from tests.support.connectors import NOW, ConnectorRig, connector_rig, listed, ms, source_of
@@ -213,6 +215,25 @@ async def test_a_tool_that_fails_for_one_message_keeps_no_other_out(
         assert {before, after} <= set(await stage.rows())
         [one] = (await troubled(stage)).values()
         assert (one.key, one.kind, one.archived) == (evil, TroubleKind.FETCH, False)
+
+
+@pytest.mark.req("SY-5")
+async def test_a_message_that_is_throttled_alone_is_listed_once_the_cursor_passes_it(
+    database: Database, tmp_path: Path
+) -> None:
+    async with connector_rig(source_of([listed(0, 1_700_000_000_000)]), database, tmp_path) as stage:
+        await stage.passes.live()
+        slow, fine = stage.deliver("Slow"), stage.deliver("Fine")
+        throttled = GmailFault(kind="error", code=429, reason="rateLimitExceeded")
+        stage.sim.control.add_fault(FaultRule(fault=throttled, method="messages.get", ids=frozenset({slow})))
+        for _ in range(2):
+            with pytest.raises(MailboxThrottled):
+                await stage.passes.live()
+            assert await troubled(stage) == {}, "the next pass comes back to it"
+        assert (await stage.passes.live()).deferred == 1
+        assert fine in await stage.rows()
+        [one] = (await troubled(stage)).values()
+        assert (one.key, one.kind, one.archived) == (slow, TroubleKind.FETCH, False)
 
 
 async def test_status_says_when_new_mail_fails_again_and_again(

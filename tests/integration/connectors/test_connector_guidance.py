@@ -40,15 +40,22 @@ async def test_contacts_come_with_the_heartbeat_and_go_stale_without_it(database
         assert stage.passes.contacts.current().state is CacheState.MISSING
         await know(stage, "ann@friends.example")
         await stage.passes.beat()
-        first = stage.deliver("Hello", to="list@x.example")
+        proven = {"Authentication-Results": "mx.google.com; dmarc=pass header.from=friends.example"}
+        first = stage.deliver("Hello", to="list@x.example", headers=proven)
+        unproven = stage.deliver("Hello from elsewhere", to="list@x.example")
         await stage.passes.live()
         stage.clock.advance(timedelta(minutes=61).total_seconds())
         assert stage.passes.contacts.current().state is not CacheState.FRESH
-        late = stage.deliver("Hello again", to="list@x.example")
+        late = stage.deliver("Hello again", to="list@x.example", headers=proven)
         direct = stage.deliver("To you alone")
         await stage.passes.live()
         rows = await stage.rows()
-        assert [rows[each].policy_tier for each in (first, late, direct)] == ["high_priority", "default", "interactive"]
+        assert [(rows[each].policy_tier, rows[each].assignment_rule) for each in (first, unproven, late, direct)] == [
+            ("high_priority", "known_contact"),
+            ("default", "fallback_default"),
+            ("default", "fallback_default"),
+            ("interactive", "direct_correspondence"),
+        ]
         await know(stage, "ann@friends.example")
         await stage.passes.beat()
         assert stage.passes.contacts.current().state is CacheState.FRESH

@@ -10,8 +10,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from postroom.accounts.account import get_account
 from postroom.accounts.history_cursor import cursor_of
-from postroom.archive.messages import IncomingMail, Provenance
-from postroom.connectors.mcp_client import SwitchboardAway
 from postroom.db import Database
 from postroom.domain.errors import Retryable
 from postroom.mailboxes.gmail import calls
@@ -221,71 +219,6 @@ async def until_quiet(stage: ConnectorRig) -> None:
         pass
 
 
-@pytest.mark.req("SY-13", "JB-18")
-async def test_an_expired_history_leaves_no_gap(database: Database, tmp_path: Path) -> None:
-    history = [listed(n, ms_days_before(200 + n)) for n in range(3)]
-    async with connector_rig(source_of(history), database, tmp_path) as stage:
-        await stage.passes.live()
-        before = stage.deliver("Before")
-        await stage.passes.live()
-        stage.clock.advance(20 * 86_400)
-        missed = [stage.deliver(f"Missed {number}") for number in range(120)]
-        spam = stage.deliver("Spam", labels=("SPAM",))
-        await stage.calls("backfill.switch", enabled=False)
-        stage.sim.control.expire_history()
-        tally = await stage.passes.live()
-        assert tally.ingested == 120, "filling a gap is live work, whatever the kill switch says"
-        assert set(await stage.rows()) == {before, *missed}
-        assert await archived(stage) >= {before, *missed, spam}
-        after = stage.deliver("After")
-        for _ in range(3):
-            await stage.passes.live()
-        rows = await stage.rows()
-        assert set(rows) == {before, *missed, after}, "what is older than the gap is archived, not ingested"
-        assert all(row.backfill_job_id is None for row in rows.values())
-        assert len(await archived(stage)) == 3 + 1 + 120 + 1 + 1
-
-
-@pytest.mark.req("JB-18", "SY-13")
-async def test_after_an_expired_history_mail_that_a_sync_has_archived_since_is_taken_in(
-    database: Database, tmp_path: Path
-) -> None:
-    async with connector_rig(source_of([]), database, tmp_path) as stage:
-        await stage.passes.live()
-        stage.clock.advance(20 * 86_400)
-        missed = stage.deliver("Missed")
-        raw = IncomingMail(
-            raw=stage.sim.control.raw(missed),
-            provenance=Provenance.API,
-            gmail_id=missed,
-            thread_id=missed,
-            labels=frozenset({"INBOX", "UNREAD"}),
-            received=stage.clock.now(),
-        )
-        await stage.bench.archive.of(stage.sim.email).store([raw])
-        stage.sim.control.expire_history()
-        assert (await stage.passes.live()).ingested == 1
-        assert set(await stage.rows()) == {missed}
-
-
-@pytest.mark.req("JB-18", "SY-13")
-async def test_after_an_expired_history_known_mail_is_compared_too(database: Database, tmp_path: Path) -> None:
-    async with connector_rig(source_of([]), database, tmp_path) as stage:
-        await stage.passes.live()
-        starred, deleted, same = (stage.deliver(name) for name in ("Starred", "Deleted", "Same"))
-        await stage.passes.live()
-        stage.clock.advance(10 * 86_400)
-        await stage.client.modify_message(starred, add=["STARRED"], remove=["INBOX"])
-        await stage.client.delete_message(deleted)
-        stage.sim.control.expire_history()
-        tally = await stage.passes.live()
-        rows = await stage.rows()
-        assert tally.compared == 2
-        assert rows[starred].labels == ["STARRED", "UNREAD"]
-        assert rows[deleted].deleted_at_source is not None
-        assert (rows[same].labels, rows[same].deleted_at_source) == (["INBOX", "UNREAD"], None)
-
-
 @pytest.mark.req("JB-18")
 async def test_changes_at_the_source_reach_the_control_database(database: Database, tmp_path: Path) -> None:
     async with connector_rig(source_of([]), database, tmp_path) as stage:
@@ -300,29 +233,6 @@ async def test_changes_at_the_source_reach_the_control_database(database: Databa
         rows = await stage.rows()
         assert rows[read].labels == ["INBOX"]
         assert (rows[read].deleted_at_source, rows[deleted].deleted_at_source) == (None, stage.clock.now())
-
-
-@pytest.mark.req("SY-13")
-async def test_a_crash_while_filling_a_gap_loses_nothing(database: Database, tmp_path: Path) -> None:
-    losses = Losses(1, 0.0)
-    async with connector_rig(source_of([]), database, tmp_path, losses=losses) as stage:
-        await stage.passes.live()
-        stage.clock.advance(20 * 86_400)
-        missed = {stage.deliver(f"Missed {number}") for number in range(60)}
-        stage.sim.control.expire_history()
-
-        async def crash(tool: str, arguments: object) -> None:
-            if tool == "ingest":
-                raise SwitchboardAway()
-
-        losses.before_call = crash
-        with pytest.raises(SwitchboardAway):
-            await stage.passes.live()
-        assert len(await archived(stage)) == 50, "stored, and not yet ingested"
-        losses.before_call = None
-        stage.restart()
-        await stage.passes.live()
-        assert set(await stage.rows()) == missed
 
 
 async def test_a_message_that_cannot_be_read_holds_up_nobody_for_long(database: Database, tmp_path: Path) -> None:

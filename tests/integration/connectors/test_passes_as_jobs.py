@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +35,32 @@ async def test_jobs_drive_the_passes(database: Database, tmp_path: Path) -> None
 
 @pytest.mark.req("BF-10")
 async def test_a_backfill_that_has_to_wait_says_when_to_come_again(database: Database, tmp_path: Path) -> None:
-    async with month_of(8, database, tmp_path, patience_s=1.0) as stage:
+    async with month_of(8, database, tmp_path) as stage:
         await stage.create_job(FIRST, LAST, rate_limit_per_hour=5)
         driven = await DRIVERS["backfill.gmail"](stage.passes, {})
-        assert driven["status"] == "active"
-        assert driven["retry_after"]
+        assert driven["status"] == "pending"
+        assert driven["retry_after"] == 3_600
         assert len(await stage.rows()) == 5
+
+
+@pytest.mark.req("BF-11")
+async def test_jobs_ask_for_work_at_most_once_a_minute_however_often_they_are_started(
+    database: Database, tmp_path: Path
+) -> None:
+    polled: list[float] = []
+    losses = Losses(0, 0)
+    async with month_of(8, database, tmp_path, losses=losses) as stage:
+
+        async def watch(tool: str, arguments: Any) -> None:
+            if tool == "backfill.poll":
+                polled.append(stage.clock.monotonic())
+
+        losses.before_call = watch
+        for _ in range(40):
+            await DRIVERS["backfill.gmail"](stage.passes, {})
+            stage.clock.advance(9.5)
+        assert len(polled) >= 5
+        assert min(later - earlier for earlier, later in pairwise(polled)) >= 60
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sqlite3
 import stat
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, create_engine, select, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.schema import SchemaItem
@@ -22,10 +24,13 @@ from sqlalchemy.schema import SchemaItem
 from postroom.db import Database, Dialect, Tx, connect, opening
 from postroom.db.database import Topic
 from postroom.db.opening import unmigrated
+from postroom.db.plain_sqlite import sqlite_reader
 from postroom.db.tables import all_tables
+from postroom.db.tables.access import connectors
+from postroom.db.tables.triage import rules
 from postroom.db.tables.web import EVIDENCE_INDEX
 from postroom.domain.errors import BadInput, Fatal, NewerSchema, Retryable
-from postroom.domain.roles import Role, all_permissions
+from postroom.domain.roles import Permission, Role, all_permissions
 from postroom.settings import DatabaseSettings
 from postroom.switchboard.tokens import list_tokens
 from tests.support.databases import DatabaseFactory, PostgresFactory, SqliteFactory
@@ -87,7 +92,17 @@ SEEDS = {
         INSERT INTO backfill_runs (id, created_at, updated_at, sources, mode, max_urls, max_urls_per_source,
                                    concurrency, delay_ms, dry_run)
         VALUES ('01990000-0000-7000-8000-000000000004', '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z',
-                '["gazette"]', 'SITEMAP', 1000, 500, 2, 5000, FALSE)""",
+                '["gazette"]', 'SITEMAP', 1000, 500, 2, 5000, FALSE);
+        INSERT INTO backfill_run_urls (run_id, url_hash) VALUES ('01990000-0000-7000-8000-000000000004', 'abc');
+        INSERT INTO web_endpoints (id, source_slug, name, mode, url, created_at)
+        VALUES ('01990000-0000-7000-8000-000000000005', 'gazette', 'main', 'SITEMAP', 'https://gazette.example/s.xml',
+                '2026-01-01T00:00:00.000000Z');
+        INSERT INTO discovered_items (id, endpoint_id, url, fetch_url, discovery_method, run_id, job_key, discovered_at,
+                                      updated_at)
+        VALUES ('01990000-0000-7000-8000-000000000006', '01990000-0000-7000-8000-000000000005',
+                'https://gazette.example/1', 'https://gazette.example/1', 'BACKFILL',
+                '01990000-0000-7000-8000-000000000004', 'backfill:gazette:abc', '2026-01-01T00:00:00.000000Z',
+                '2026-01-01T00:00:00.000000Z')""",
     "0007": """
         INSERT INTO dashboard_passphrases (name, hash, changed_at)
         VALUES ('owner', 'scrypt$1$1$1$c2FsdA==$aGFzaA==', '2026-01-01T00:00:00.000000Z')""",
@@ -103,10 +118,12 @@ async def test_rows_survive_every_migration_from_the_first_to_the_last(database_
     for revision in revisions:
         await raw.write(lambda tx, target=revision: opening.upgrade_schema(tx.connection, target))  # type: ignore[misc]
         if revision in SEEDS:
-            await raw.write(lambda tx, rows=SEEDS[revision]: tx.execute(text(rows)))  # type: ignore[misc]
+            for rows in SEEDS[revision].split(";"):
+                await raw.write(lambda tx, rows=rows: tx.execute(text(rows)))  # type: ignore[misc]
     await raw.close()
     database = await connect(url)
-    for table in ("jobs", "accounts", "sync_states", "messages", "actions", "backfill_runs", "dashboard_passphrases"):
+    of_web = ("backfill_runs", "backfill_run_urls", "web_endpoints", "discovered_items")
+    for table in ("jobs", "accounts", "sync_states", "messages", "actions", *of_web, "dashboard_passphrases"):
         query = text(f"SELECT count(*) FROM {table}")  # noqa: S608 - the names stand above
         assert await database.read(lambda tx, query=query: tx.execute(query).scalar_one()) == 1  # type: ignore[misc]
     await database.close()
@@ -126,8 +143,40 @@ async def test_tokens_from_before_permissions_keep_what_they_could_do(database_f
     await raw.close()
     database = await connect(url)
     tokens = await database.read(list_tokens)
-    assert {token.role: token.permissions for token in tokens} == {role: all_permissions(role) for role in Role}
+    newer = {Permission.PROPOSE, Permission.UNDO}
+    assert {token.role: token.permissions for token in tokens} == {role: all_permissions(role) - newer for role in Role}
     assert {token.made_by for token in tokens} == {None}
+    await database.close()
+
+
+@pytest.mark.req("JB-9")
+async def test_rules_from_before_keep_their_months_and_connectors_their_rows(database_factory: DatabaseFactory) -> None:
+    url = database_factory.empty_url()
+    raw = await open_without_migrating(url)
+    await raw.write(lambda tx: opening.upgrade_schema(tx.connection, "0015"))
+    rule = text(
+        "INSERT INTO rules (id, name, scope_ref, condition, actions, created_at, updated_at) VALUES "
+        "('01990000-0000-7000-8000-000000000001', 'old', '', :condition, '[]', :at, :at)"
+    )
+    beat = text(
+        "INSERT INTO connectors (connector_type, endpoint_identity, instance, version, status, first_seen_at, "
+        "last_heartbeat_at) VALUES ('gmail', 'me@x.example', 'host', '1', 'running', :at, :at)"
+    )
+    at = "2026-01-01T00:00:00.000000Z"
+    condition = '{"any": [{"older_than": "6m", "subject_contains": "6m"}, {"not": {"younger_than": " 12M "}}]}'
+
+    def fill(tx: Tx) -> None:
+        stored = rule if tx.dialect == "sqlite" else text(rule.text.replace(":condition", "CAST(:condition AS jsonb)"))
+        tx.execute(stored, {"condition": condition, "at": at})
+        tx.execute(beat, {"at": at})
+
+    await raw.write(fill)
+    await raw.close()
+    database = await connect(url)
+    found = await database.read(lambda tx: tx.execute(select(rules.c.condition, rules.c.off_for)).one())
+    months = {"any": [{"older_than": "6mo", "subject_contains": "6m"}, {"not": {"younger_than": " 12mo "}}]}
+    assert (found.condition, found.off_for) == (months, {})
+    assert await database.read(lambda tx: tx.execute(select(connectors.c.instance)).scalars().all()) == ["host"]
     await database.close()
 
 
@@ -248,6 +297,28 @@ async def test_wake_ups_reach_every_listener_and_a_dead_one_does_no_harm(databas
     await second.close()
 
 
+async def test_all_statements_of_a_read_see_one_moment(database_url: str) -> None:
+    """A page asks several times; what is committed in between must not fit half of it."""
+    url = make_url(database_url)
+    rival = create_engine(url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url)
+    database = await connect(database_url)
+    try:
+        await database.write(lambda tx: tx.execute(text("CREATE TABLE probe (n INTEGER)")))
+        query = text("SELECT count(*) FROM probe")
+
+        def read(tx: Tx) -> tuple[int, int]:
+            before = tx.execute(query).scalar_one()
+            with rival.begin() as other:
+                other.execute(text("INSERT INTO probe VALUES (1)"))
+            return before, tx.execute(query).scalar_one()
+
+        assert await database.read(read) == (0, 0)
+        assert await database.read(lambda tx: tx.execute(query).scalar_one()) == 1
+    finally:
+        await database.close()
+        rival.dispose()
+
+
 async def test_a_reader_never_waits_for_a_writer(sqlite_factory: SqliteFactory) -> None:
     url = sqlite_factory.url()
     database = await connect(url)
@@ -288,6 +359,26 @@ async def test_a_damaged_file_is_reported_as_such(tmp_path: Path) -> None:
     path.write_bytes(b"this is no database at all, but long enough to be looked at" * 20)
     with pytest.raises(Fatal, match=r"damaged .* Restore it from a backup"):
         await connect(f"sqlite:///{path}")
+    with pytest.raises(Fatal, match=r"damaged .* Restore it from a backup"), sqlite_reader(path, DatabaseSettings()):
+        pytest.fail("it was opened")
+
+
+def test_the_driver_alone_reads_only_files_of_this_version(sqlite_factory: SqliteFactory, tmp_path: Path) -> None:
+    file = Path(make_url(sqlite_factory.url()).database or "")
+    with sqlite_reader(file, DatabaseSettings()) as reader:
+        assert reader is not None
+        assert reader.rows("SELECT count(*) FROM jobs WHERE type = :type", {"type": "classify"}) == [(0,)]
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            reader.rows("DELETE FROM jobs")
+    older, empty, missing = tmp_path / "older.db", tmp_path / "empty.db", tmp_path / "missing.db"
+    shutil.copy(file, older)
+    with closing(sqlite3.connect(older)) as raw, raw:
+        raw.execute("UPDATE alembic_version SET version_num = '0001'")
+    empty.touch()
+    for other in (older, empty, missing):
+        with sqlite_reader(other, DatabaseSettings()) as reader:
+            assert reader is None
+    assert not missing.exists()
 
 
 async def test_a_deadlock_is_resolved_by_running_the_loser_again(postgres_factory: PostgresFactory) -> None:

@@ -107,7 +107,7 @@ async def test_model_check_makes_one_call_that_is_on_the_books(home: Path, monke
         done = await postroom("model", "check")
         assert done.code == 0, done.stdout + done.stderr
         assert "answered in" in done.stdout
-        assert "for $0.00" in done.stdout
+        assert "for less than $0.01" in done.stdout
         assert len(sim.responder.prompts) == 1
         async with open_app(Settings(home=home)) as app:
             [call] = await app.database.read(lambda tx: tx.execute(select(model_calls)).all())
@@ -141,6 +141,10 @@ async def test_the_doctor_has_findings_for_the_model(home: Path, monkeypatch: py
         assert "simulated-small (compatible) is configured." in done.stdout
         assert "Its price is known" in done.stdout
         assert not sim.responder.prompts
+        done = await postroom("doctor", "--call-model")
+        assert done.code == 0
+        assert "answered in" in done.stdout
+        assert len(sim.responder.prompts) == 1
     monkeypatch.setenv("POSTROOM_MODEL__PROVIDER", "openai")
     monkeypatch.delenv("POSTROOM_MODEL__API_KEY")
     done = await postroom("doctor")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -220,8 +219,8 @@ async def test_a_handler_that_goes_on_after_completing_its_job_is_stopped_too(qu
         await context.complete(lambda tx: "told")
         await asyncio.Event().wait()
 
-    [answer] = await queue.enqueue(NewJob("quick"))
-    await run_until_idle(queue, {"quick": linger})
+    [answer] = await queue.enqueue(NewJob("lingering"))
+    await run_until_idle(queue, {"lingering": linger})
     job = await record_of(queue, answer.job_id)
     assert (job.state, job.result) == (JobState.COMPLETED, "told")
 
@@ -391,12 +390,12 @@ async def test_heartbeats_outlast_a_short_lease(database_url: str) -> None:
     """Another worker looks for stale jobs all the while; a job that takes several leases is never taken away."""
     first, second = await connect(database_url), await connect(database_url)
     queue, other = make_queue(first, SystemClock()), make_queue(second, SystemClock())
-    settings = WorkerSettings(lease_s=0.3, poll_s=0.05)
+    settings = WorkerSettings(lease_s=0.6, poll_s=0.05)
     attempts = []
 
     async def slow(context: JobContext) -> None:
         attempts.append(context.job.attempt)
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(1.5)
 
     [answer] = await queue.enqueue(NewJob("noop"))
     async with running(queue, {"noop": slow}, settings), running(other, {"noop": slow}, settings):
@@ -497,8 +496,9 @@ async def test_urgent_mail_finds_a_slot_while_history_is_being_worked(queue: Job
         await until_drained(queue)
 
 
-async def test_a_job_enqueued_by_another_process_starts_within_50_ms(database_url: str) -> None:
-    """Two connections stand for two processes; the median of several tries, so that one hiccup decides nothing."""
+async def test_a_job_enqueued_by_another_process_starts_at_once(database_url: str) -> None:
+    """Two connections stand for two processes. The worker would look by itself only after an hour: it is woken up.
+    `make bench` measures how soon."""
     first, second = await connect(database_url), await connect(database_url)
     queue, elsewhere = make_queue(first, SystemClock()), make_queue(second, SystemClock())
     started = asyncio.Event()
@@ -506,15 +506,11 @@ async def test_a_job_enqueued_by_another_process_starts_within_50_ms(database_ur
     async def note(context: JobContext) -> None:
         started.set()
 
-    delays = []
-    async with running(queue, {"noop": note}):
+    async with running(queue, {"noop": note}, WorkerSettings(poll_s=3_600)):
         for _ in range(9):
             started.clear()
-            begin = time.perf_counter()
             await elsewhere.enqueue(NewJob("noop"))
-            await started.wait()
-            delays.append(time.perf_counter() - begin)
-    assert sorted(delays)[4] < 0.050
+            await asyncio.wait_for(started.wait(), 30)
     await first.close()
     await second.close()
 

@@ -52,7 +52,7 @@ def test_a_port_in_use_is_named() -> None:
             rest, errors = process.communicate(timeout=20)
     assert process.returncode != 0
     assert rest == ""
-    assert f"cannot listen on 127.0.0.1:{port}" in errors
+    assert f"Port {port} on 127.0.0.1 is in use" in errors
 
 
 def test_quota_profiles_are_those_of_the_price_list() -> None:

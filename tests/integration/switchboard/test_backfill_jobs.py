@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import date
 from functools import partial
@@ -9,16 +10,19 @@ from itertools import product
 from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import select, text
 
 from postroom.db import Database
+from postroom.db.tables.queue import jobs as queued
 from postroom.domain.backfill import BackfillMode, BackfillStatus
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput, NotFound
+from postroom.domain.money import Micros
 from postroom.kill_switch import SwitchedOff
+from postroom.queue import QueueName
 from postroom.switchboard.backfill.job import TRANSITIONS, BackfillEvent, BackfillJob, IllegalTransition
 from postroom.switchboard.backfill.operations import BackfillFilter
-from tests.support.backfills import CATEGORIES, EMAIL, OPERATOR, BackfillRig, new_backfill, put_job
+from tests.support.backfills import CATEGORIES, CENT, EMAIL, OPERATOR, BackfillRig, new_backfill, put_job
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"connector_type": "imap"}, "connector_type"),
@@ -155,3 +159,68 @@ async def test_the_table_has_its_place_and_refuses_an_eighth_status(rig: Backfil
     with pytest.raises(Exception, match=r"(?i)check"):
         await rig.database.write(lambda tx: tx.execute(text(f"UPDATE {name} SET status = 'asleep'")))  # noqa: S608
     assert (await rig.job(job.id)).status is BackfillStatus.PENDING
+
+
+@pytest.mark.req("BF-8", "BF-10", "BF-22")
+async def test_speed_and_cap_of_a_job_can_be_changed_and_the_change_is_audited(rig: BackfillRig) -> None:
+    work = await rig.started(rate_limit_per_hour=1, daily_cost_cap_cents=2)
+    await rig.service.change(OPERATOR, work.job_id, rate=5)
+    await rig.spend(work.job_id, Micros(2 * CENT))
+    waiting = await rig.mail(work.job_id)
+    await rig.reserve(waiting)
+    assert (await rig.job(work.job_id)).status is BackfillStatus.COST_CAPPED
+    job = await rig.service.change(OPERATOR, work.job_id, cap_cents=9)
+    assert (job.status, job.rate_limit_per_hour, job.daily_cost_cap_cents) == (BackfillStatus.PENDING, 5, 9)
+    assert await rig.is_released(waiting)
+    changes = [entry for entry in await rig.entries(work.job_id) if entry.action == "backfill.change"]
+    assert (changes[-1].before or {})["daily_cost_cap_cents"] == 2
+    assert (changes[-1].after or {})["daily_cost_cap_cents"] == 9
+    assert changes[-1].actor.name == OPERATOR.name
+
+
+@pytest.mark.req("BF-7", "BF-23")
+async def test_a_change_that_is_none_or_comes_too_late_is_refused(rig: BackfillRig) -> None:
+    job = await rig.create()
+    with pytest.raises(BadInput, match="new rate, a new cap, or both"):
+        await rig.service.change(OPERATOR, job.id)
+    with pytest.raises(BadInput, match="daily_cost_cap_cents"):
+        await rig.service.change(OPERATOR, job.id, cap_cents=0)
+    dry = await rig.service.change(OPERATOR, job.id, rate=3, dry_run=True)
+    assert (dry.rate_limit_per_hour, (await rig.job(job.id)).rate_limit_per_hour) == (3, 100)
+    await rig.service.cancel(OPERATOR, job.id)
+    with pytest.raises(IllegalTransition, match="cancelled cannot be changed"):
+        await rig.service.change(OPERATOR, job.id, rate=3)
+
+
+@pytest.mark.req("BF-9")
+async def test_a_job_says_how_many_messages_were_never_judged_and_judges_them_again(rig: BackfillRig) -> None:
+    work = await rig.started()
+    judged, failed, waiting = [await rig.mail(work.job_id) for _ in range(3)]
+    await rig.decide(judged)
+    gone = queued.c.id == failed.queue_job_id
+    await rig.database.write(lambda tx: tx.execute(queued.update().where(gone).values(state="failed", ready=False)))
+    await rig.service.upkeep()
+    view = await rig.service.show(work.job_id)
+    assert (view.taken_in, view.undecided, view.never_judged) == (3, 1, 1)
+    assert await rig.service.judge_again(OPERATOR, work.job_id) == 1, "the other one is still on its way"
+    assert await rig.service.judge_again(OPERATOR, work.job_id) == 0
+    assert await rig.is_released(failed)
+    assert (await rig.service.show(work.job_id)).undecided == 2
+    assert waiting.message_id != failed.message_id
+
+
+@pytest.mark.req("BF-9")
+async def test_mail_whose_failed_job_the_queue_has_forgotten_is_judged_again_too(rig: BackfillRig) -> None:
+    work = await rig.started()
+    mail = await rig.mail(work.job_id)
+    here = queued.c.id == mail.queue_job_id
+    await rig.database.write(lambda tx: tx.execute(queued.delete().where(here)))
+    await rig.service.upkeep()
+    assert (await rig.service.show(work.job_id)).never_judged == 1
+    assert await rig.service.judge_again(OPERATOR, work.job_id) == 1
+    view = await rig.service.show(work.job_id)
+    assert (view.undecided, view.never_judged) == (1, 0)
+    found = await rig.database.read(lambda tx: tx.execute(select(queued.c.payload_json, queued.c.queue_name)).all())
+    assert [(json.loads(row[0])["message_id"], row[1]) for row in found] == [(mail.message_id, QueueName.HISTORY)]
+    await rig.service.upkeep()
+    assert (await rig.service.show(work.job_id)).never_judged == 0, "the queue works on it"

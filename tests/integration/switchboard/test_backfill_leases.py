@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from postroom.db import Database
@@ -9,6 +11,8 @@ from postroom.domain.backfill import BackfillMode, BackfillStatus
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import NotAllowed
 from postroom.domain.roles import Caller, Role
+from postroom.domain.spending import UNDECIDED_LIMIT
+from postroom.kill_switch import SwitchedOff
 from postroom.queue import JobCatalogue, JobQueue, JobType, NewJob, QueueName
 from postroom.switchboard.backfill.admission import AdmissionVerdict
 from postroom.switchboard.backfill.leases import StaleFence
@@ -117,7 +121,7 @@ async def test_reports_and_mail_renew_the_lease(rig: BackfillRig) -> None:
     rig.clock.advance(LEASE_S - 1)
     assert (await rig.report(work)).status is BackfillStatus.ACTIVE
     rig.clock.advance(LEASE_S - 1)
-    assert (await rig.admit(work.job_id, "m1")).is_admitted
+    assert (await rig.admit(work.job_id)).is_admitted
     rig.clock.advance(LEASE_S - 1)
     assert await rig.take(RIVAL) is None
 
@@ -134,11 +138,133 @@ async def test_background_work_is_handed_out_and_goes_on_only_while_no_live_mail
     await queue.cancel(live[0].job_id)
     work = await rig.take()
     assert work is not None
-    assert (await rig.admit(job.id, "m1")).is_admitted
+    assert (await rig.admit(job.id)).is_admitted
     await queue.enqueue(NewJob("classify", queue=QueueName.LIVE))
-    answer = await rig.admit(job.id, "m2")
+    answer = await rig.admit(job.id)
     assert (answer.verdict, answer.reason, answer.retry_after) == (AdmissionVerdict.WAIT, "live mail comes first", 30)
-    assert (await rig.report(work)).retry_after == 30
+    reply = await rig.report(work)
+    assert (reply.status, reply.reason, reply.retry_after) == (BackfillStatus.PENDING, "live mail comes first", 30)
+    assert await rig.take() is None
+
+
+@pytest.mark.req("BF-4", "BF-22")
+async def test_a_job_that_waits_for_its_hour_lets_the_next_work_and_has_its_turn_again(rig: BackfillRig) -> None:
+    first = await rig.started(rate_limit_per_hour=8)
+    rig.clock.advance(1)
+    second = await rig.create()
+    for _ in range(8):
+        assert (await rig.admit(first.job_id)).is_admitted
+    reply = await rig.report(first, rows_processed=8, cursor={"page": 1})
+    assert (reply.status, reply.retry_after) == (BackfillStatus.PENDING, 3_600)
+    assert reply.reason == "this hour's limit of 8 messages is reached"
+    job = await rig.job(first.job_id)
+    assert (job.rows_processed, job.cursor, job.lease_expires_at) == (8, {"page": 1}, None)
+    next_one = await rig.take()
+    assert next_one is not None
+    assert next_one.job_id == second.id
+    await rig.report(next_one, status="completed")
+    rig.clock.advance(3_599)
+    assert await rig.take() is None
+    rig.clock.advance(1)
+    again = await rig.take()
+    assert again is not None
+    assert (again.job_id, again.fence, again.cursor) == (first.job_id, 2, {"page": 1})
+    assert await rig.actions(first.job_id) == ["create", "start", "wait", "start"]
+
+
+@pytest.mark.req("BF-4")
+async def test_a_job_is_handed_out_again_when_a_quarter_of_its_hour_is_free_not_for_every_message(
+    rig: BackfillRig,
+) -> None:
+    work = await rig.started(rate_limit_per_hour=8)
+    for _ in range(8):
+        assert (await rig.admit(work.job_id)).is_admitted
+        rig.clock.advance(10)
+    await rig.report(work, rows_processed=8)
+    rig.clock.advance(3_600 - 80)
+    assert await rig.take() is None
+    waiting = (await rig.service.show(work.job_id)).waiting
+    assert waiting is not None
+    assert waiting.text.startswith("This hour's limit of 8 messages is nearly reached; it goes on from ")
+    rig.clock.advance(10)
+    assert await rig.take() is not None
+
+
+@pytest.mark.req("BF-4")
+async def test_a_job_with_much_undecided_mail_is_handed_out_again_when_a_quarter_is_decided(rig: BackfillRig) -> None:
+    work = await rig.started(rate_limit_per_hour=1_000)
+    mails = [await rig.mail(work.job_id) for _ in range(UNDECIDED_LIMIT)]
+    reply = await rig.report(work)
+    assert (reply.status, reply.reason) == (BackfillStatus.PENDING, "200 of its messages are not decided yet")
+    for mail in mails[:50]:
+        await rig.decide(mail)
+    assert await rig.take() is None
+    waiting = (await rig.service.show(work.job_id)).waiting
+    assert waiting is not None
+    assert waiting.text == "150 of its messages are not decided yet; it goes on when some are."
+    await rig.decide(mails[50])
+    assert await rig.take() is not None
+
+
+@pytest.mark.req("BF-4")
+async def test_a_job_that_never_fills_its_hour_takes_turns_with_the_others(rig: BackfillRig) -> None:
+    first = await rig.started(rate_limit_per_hour=1_000_000)
+    rig.clock.advance(599)
+    assert (await rig.report(first, rows_skipped=50)).status is BackfillStatus.ACTIVE
+    rig.clock.advance(1)
+    assert (await rig.report(first)).status is BackfillStatus.ACTIVE, "no other job waits"
+    second, third = await rig.create(), await rig.create(rate_limit_per_hour=1)
+    reply = await rig.report(first, cursor={"page": 2})
+    assert (reply.status, reply.reason) == (BackfillStatus.PENDING, "another job of its mailbox has its turn")
+    waiting = (await rig.service.show(first.job_id)).waiting
+    assert waiting is not None
+    assert waiting.text == "It waits for its turn: other jobs of this mailbox come first. It is number 3 of 3 in line."
+    served = []
+    for _ in range(4):
+        work = await rig.take()
+        assert work is not None
+        served.append(work.job_id)
+        if work.job_id == third.id:
+            assert (await rig.admit(third.id)).is_admitted
+        rig.clock.advance(60)
+        assert (await rig.report(work)).status is (
+            BackfillStatus.PENDING if work.job_id == third.id else BackfillStatus.ACTIVE
+        )
+        if work.job_id != third.id:
+            rig.clock.advance(540)
+            assert (await rig.report(work)).status is BackfillStatus.PENDING
+    assert served == [second.id, third.id, first.job_id, second.id]
+    assert (await rig.job(first.job_id)).cursor == {"page": 2}
+
+
+@pytest.mark.req("BF-4")
+async def test_a_job_says_why_it_waits_until_when_and_where_it_stands_in_line(rig: BackfillRig) -> None:
+    full = await rig.started(rate_limit_per_hour=1)
+    await rig.admit(full.job_id)
+    await rig.report(full, rows_processed=1)
+    rig.clock.advance(60)
+    later = await rig.create()
+    waiting = (await rig.service.show(later.id)).waiting
+    assert waiting is not None
+    assert (waiting.reason, waiting.until, waiting.place) == ("in_line", None, 1)
+    assert waiting.text == (
+        "It waits for its connector, which asks for work every minute. It is number 1 of 2 in line."
+    )
+    waiting = (await rig.service.show(full.job_id)).waiting
+    assert waiting is not None
+    assert (waiting.reason, waiting.until, waiting.place) == ("hour_full", rig.now + timedelta(seconds=3_540), 2)
+    assert waiting.text.startswith("This hour's limit of one message is reached; it goes on from 2026-01-01 01:00 UTC.")
+    await rig.take()
+    last = await rig.create()
+    waiting = (await rig.service.show(last.id)).waiting
+    assert waiting is not None
+    assert waiting.text.startswith("It waits for its turn: another job of this mailbox is at work.")
+    await rig.service.turn_switch(OPERATOR, False)
+    waiting = (await rig.service.show(full.job_id)).waiting
+    assert waiting is not None
+    assert waiting.reason == "switched_off"
+    assert "off: switched off by olivia" in waiting.text
+    assert "`postroom backfill switch on`" in waiting.text
 
 
 @pytest.mark.req("WB-6")
@@ -147,7 +273,7 @@ async def test_turning_the_switch_off_stops_what_runs_and_on_again_hands_it_out(
     state = await rig.service.turn_switch(OPERATOR, False)
     assert not state.in_force
     assert (await rig.job(work.job_id)).status_reason == "backfill is off: switched off by olivia"
-    refused = await rig.admit(work.job_id, "m1")
+    refused = await rig.admit(work.job_id)
     assert (refused.verdict, refused.backfill_enabled) == (AdmissionVerdict.STOPPED, False)
     reply = await rig.report(work, rows_processed=4, cursor={"page": 4})
     assert (reply.status, reply.backfill_enabled) == (BackfillStatus.PENDING, False)
@@ -167,9 +293,11 @@ async def test_the_environment_alone_keeps_backfill_off_and_stops_a_job_between_
 ) -> None:
     work = await rig.started()
     off = BackfillRig(database, clock, enabled=False)
-    answer = await off.admit(work.job_id, "m1")
+    answer = await off.admit(work.job_id)
     assert (answer.verdict, answer.status) == (AdmissionVerdict.STOPPED, BackfillStatus.PENDING)
-    assert answer.reason == "backfill is off: BACKFILL_ENABLED is not true"
+    assert answer.reason == "backfill is off: the settings do not allow it"
+    with pytest.raises(SwitchedOff, match=r"settings do not allow it.*set BACKFILL_ENABLED=true.*restart"):
+        await off.create()
     await off.service.turn_switch(OPERATOR, True)
     assert not (await off.service.switch()).in_force
     assert await off.take() is None

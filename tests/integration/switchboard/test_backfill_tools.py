@@ -16,10 +16,10 @@ from postroom.db.tables.queue import jobs
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput, NotAllowed, NotFound
 from postroom.domain.ids import new_id
-from postroom.domain.roles import Role
+from postroom.domain.roles import ProofNeeded, Role
 from tests.support.archives import plain_letter
 from tests.support.mail import ME, envelope, inline
-from tests.support.switchboards import Bench, DirectCalls, FlatMeter, open_bench
+from tests.support.switchboards import Bench, DirectCalls, open_bench
 
 WANTED = {
     "connector_type": "gmail",
@@ -33,8 +33,7 @@ POLL = {"connector_type": "gmail", "endpoint_identity": ME}
 
 @pytest.fixture
 async def timed(database: Database, tmp_path: Path, clock: ManualClock) -> AsyncIterator[Bench]:
-    """Every message may cost a tenth of a cent."""
-    async with open_bench(database, tmp_path, clock, FlatMeter(1_000)) as opened:
+    async with open_bench(database, tmp_path, clock) as opened:
         await opened.account()
         yield opened
 
@@ -83,7 +82,7 @@ async def test_a_job_is_steered_and_worked_on_over_mcp(timed: Bench) -> None:
         [listed] = (await steer("backfill.list", status="paused"))["jobs"]
         assert (listed["rows_processed"], listed["rows_skipped"], listed["cursor"]) == (2, 1, {"page": 2})
         shown = await steer("backfill.show", job_id=job["job_id"])
-        assert shown["today"]["reserved"] == 2_000
+        assert (shown["today"]["reserved"], shown["undecided"]) == (0, 2), "only a model call holds money"
         assert await steer("backfill_resume", job_id=job["job_id"]) == {"status": "pending"}
         assert await steer("backfill.cancel", job_id=job["job_id"]) == {"status": "cancelled"}
         with pytest.raises(BadInput, match="cannot be paused"):
@@ -105,30 +104,18 @@ async def test_backfilled_mail_keeps_its_tier_in_the_queue_of_history(timed: Ben
     assert lines == [("history", "default"), ("live", "high_priority")]
 
 
-@pytest.mark.req("BF-9", "BF-8")
-async def test_mail_beyond_the_budget_is_refused_and_nothing_of_it_is_stored(timed: Bench) -> None:
+@pytest.mark.req("BF-8")
+async def test_mail_of_a_capped_job_is_refused_and_nothing_of_it_is_stored(timed: Bench) -> None:
     job = await begin(timed, daily_cost_cap_cents=1, rate_limit_per_hour=1_000)
     async with timed.client() as call:
-        results = await bring(call, job, *(f"m{n}" for n in range(12)))
-        assert [result["status"] for result in results] == ["accepted"] * 10 + ["refused"] * 2
-        last = results[-1]
-        assert (last["request_id"], last["reason"], last["job_status"]) == (None, "stopped", "cost_capped")
-        again = await bring(call, job, "m3", "m11")
-        assert [result["status"] for result in again] == ["accepted", "refused"]
-        assert again[0]["duplicate"] is True
-    assert await brought(timed) == [f"m{n}" for n in range(10)]
-
-
-@pytest.mark.req("BF-9")
-async def test_without_a_meter_only_metadata_comes_in(database: Database, tmp_path: Path, clock: ManualClock) -> None:
-    async with open_bench(database, tmp_path, clock, FlatMeter(None)) as bench:
-        await bench.account()
-        job = await begin(bench)
-        async with bench.client() as call:
-            assert [r["status"] for r in await bring(call, job, "light", full=False)] == ["accepted"]
-            [refused] = await bring(call, job, "heavy")
-            assert (refused["status"], refused["job_status"]) == ("refused", "error")
-        assert await brought(bench) == ["light"]
+        assert [result["status"] for result in await bring(call, job, "m0")] == ["accepted"]
+        report = {"job_id": job["job_id"], "fence": job["fence"], "rows_processed": 1, "rows_skipped": 0}
+        told = await call("backfill.progress", report, cost_spent_cents=1, report_seq=1)
+        assert told["status"] == "cost_capped"
+        again, refused = await bring(call, job, "m0", "m1")
+        assert (again["status"], again["duplicate"]) == ("accepted", True)
+        assert (refused["request_id"], refused["reason"], refused["job_status"]) == (None, "stopped", "cost_capped")
+    assert await brought(timed) == ["m0"]
 
 
 @pytest.mark.req("BF-10")
@@ -197,3 +184,16 @@ async def test_a_job_that_makes_no_sense_is_refused_by_the_field(timed: Bench, f
             await steer("create_backfill_job", {**WANTED, field: value})
         assert refused.value.field == field
         assert (await steer("backfill.list"))["jobs"] == []
+
+
+@pytest.mark.req("BF-2", "BF-8")
+async def test_a_cap_above_the_usual_one_needs_the_passphrase_for_a_change_too(timed: Bench) -> None:
+    async with timed.client(Role.DASHBOARD) as call:
+        job = await call("create_backfill_job", WANTED)
+        changed = await call("backfill_change", {"job_id": job["job_id"], "rate_limit_per_hour": 7})
+        assert (changed["status"], changed["rate_limit_per_hour"]) == ("pending", 7)
+        with pytest.raises(ProofNeeded):
+            await call("backfill.change", {"job_id": job["job_id"], "daily_cost_cap_cents": 501})
+    async with timed.client(Role.DASHBOARD, is_proved=True) as call:
+        changed = await call("backfill.change", {"job_id": job["job_id"], "daily_cost_cap_cents": 501})
+        assert changed["daily_cost_cap_cents"] == 501

@@ -14,9 +14,11 @@ from postroom.accounts.account import NewAccount, add_account
 from postroom.archive.messages import IncomingMail, Provenance
 from postroom.archive.shards.file_archive import FileArchive
 from postroom.archive.shards.writer import FileArchiveWriter
+from postroom.audit import Actor, AuditFilter, list_entries
 from postroom.db import Database, Tx
 from postroom.db.tables.mail import contact_exports, sent_messages
 from postroom.domain.clock import ManualClock
+from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.jobs import CONTACTS_EXPORT, FIXED_SCHEDULES
 from postroom.mail.address_books import BookEntry
 from postroom.queue import JobCatalogue, JobQueue, NewJob
@@ -25,6 +27,7 @@ from postroom.switchboard.contacts import ContactSource, ImportResult, WrittenTo
 from tests.support.queues import record_of, run_until_idle
 
 ME = "me@example.org"
+OWNER = Actor("dashboard", "owner")
 ANNA, BEN = BookEntry("anna@example.org", "Anna"), BookEntry("ben@example.org", "")
 LONG_AGO, LATELY = datetime(2020, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -167,3 +170,65 @@ async def test_the_index_of_sent_mail_is_filled_from_the_archive_and_once(
         (account.id, "1@example.org", LONG_AGO),
         (account.id, "2@example.org", LATELY),
     ]
+
+
+@pytest.mark.req("PQ-4")
+async def test_a_removed_contact_stays_away_until_it_is_added_again(database: Database, clock: ManualClock) -> None:
+    await database.write(lambda tx: contacts.import_entries(tx, [ANNA, BEN], ContactSource.VCARD, clock.now()))
+    removed = await database.write(lambda tx: contacts.remove_contact(tx, " Anna@Example.org ", OWNER, clock.now()))
+    assert removed.address == "anna@example.org"
+    people = [WrittenTo("anna@example.org", "Anna", LATELY)]
+    assert await database.write(lambda tx: contacts.add_written_to(tx, people, clock.now())) == 0
+    again = await database.write(lambda tx: contacts.import_entries(tx, [ANNA], ContactSource.CSV, clock.now()))
+    assert again == ImportResult(0, 0, 0, removed=1)
+    assert [one.address for one in await database.read(contacts.list_contacts)] == ["ben@example.org"]
+    with pytest.raises(NotFound, match="is no contact"):
+        await database.write(lambda tx: contacts.remove_contact(tx, "anna@example.org", OWNER, clock.now()))
+    await database.write(lambda tx: contacts.add_contact(tx, "anna@example.org", "Anna L.", OWNER, clock.now()))
+    known = await database.read(contacts.list_contacts)
+    assert [(one.address, one.name) for one in known] == [("anna@example.org", "Anna L."), ("ben@example.org", None)]
+
+
+@pytest.mark.req("PQ-4", "PQ-5")
+async def test_a_contact_without_priority_stays_known_and_connectors_are_told_at_once(
+    database: Database, clock: ManualClock
+) -> None:
+    await database.write(lambda tx: contacts.import_entries(tx, [ANNA, BEN], ContactSource.VCARD, clock.now()))
+    first = await database.write(lambda tx: contacts.export_contacts(tx, clock.now()))
+    clock.advance(60)
+    await database.write(lambda tx: contacts.set_contact_priority(tx, "anna@example.org", False, OWNER, clock.now()))
+    assert await database.read(lambda tx: contacts.addresses_for(tx, None)) == (
+        ["ben@example.org"],
+        ["anna@example.org"],
+    )
+    export = await database.read(
+        lambda tx: tx.execute(select(contact_exports).order_by(contact_exports.c.version)).all()
+    )
+    assert [(row.version, row.generated_at) for row in export] == [(1, first.generated_at), (2, clock.now())]
+    await database.write(lambda tx: contacts.set_contact_priority(tx, "anna@example.org", True, OWNER, clock.now()))
+    assert await database.read(lambda tx: contacts.addresses_for(tx, None)) == (
+        ["anna@example.org", "ben@example.org"],
+        [],
+    )
+
+
+@pytest.mark.req("PQ-4")
+async def test_every_change_of_a_contact_is_audited_with_its_author(database: Database, clock: ManualClock) -> None:
+    def change(tx: Tx) -> None:
+        contacts.add_contact(tx, "anna@example.org", "Anna", OWNER, clock.now())
+        contacts.add_contact(tx, "anna@example.org", "", OWNER, clock.now())  # changes nothing
+        contacts.set_contact_priority(tx, "anna@example.org", False, OWNER, clock.now())
+        contacts.set_contact_priority(tx, "anna@example.org", True, OWNER, clock.now())
+        contacts.remove_contact(tx, "anna@example.org", OWNER, clock.now())
+
+    await database.write(change)
+    entries = (await database.read(lambda tx: list_entries(tx, AuditFilter(subject_type="contact")))).entries
+    assert [(entry.action, entry.actor, entry.subject_id) for entry in reversed(entries)] == [
+        (f"contact.{what}", OWNER, "anna@example.org") for what in ("add", "exclude", "include", "remove")
+    ]
+
+
+@pytest.mark.parametrize("address", ["", "anna", "anna@host", "Anna <anna@example.org>"])
+async def test_what_is_no_address_is_no_contact(database: Database, clock: ManualClock, address: str) -> None:
+    with pytest.raises(BadInput, match="is not an e-mail address"):
+        await database.write(lambda tx: contacts.add_contact(tx, address, "", OWNER, clock.now()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,15 +13,17 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
+from postroom.accounts.mailbox_state import record_label_change, record_labels
 from postroom.db import Database, Tx, connect
 from postroom.db.tables.mail import contacts, ingest_inbox, messages
 from postroom.db.tables.queue import jobs
 from postroom.domain.errors import BadInput, NotAllowed
 from postroom.domain.roles import Caller, Role
 from postroom.switchboard.ingest import Ingest, IngestAccepted
+from postroom.switchboard.mail_service import MailService
 from tests.support.archives import plain_letter
 from tests.support.mail import ME, envelope, inline
-from tests.support.switchboards import BACKFILL, Bench, FlatMeter
+from tests.support.switchboards import BACKFILL, Bench
 
 pytestmark = pytest.mark.req("PL-4")
 
@@ -58,6 +61,16 @@ async def test_a_full_message_is_in_the_archive_and_queued_for_a_decision(bench:
     assert (job.type, job.queue_name, job.policy_tier) == ("classify", "live", "high_priority")
     assert json.loads(job.payload_json) == {"account_id": account.id, "message_id": row.id}
     assert job.idempotency_key == f"classify:{account.id}:{row.id}"
+
+
+@pytest.mark.req("PQ-1")
+async def test_the_rule_that_gave_a_message_its_tier_is_kept(bench: Bench) -> None:
+    async with bench.client() as call:
+        await call("ingest", envelope("a1", policy_tier="high_priority", assignment_rule="known_contact"))
+        await call("ingest", envelope("a2"))
+        refused = await call("ingest", {"envelopes": [envelope("a3", assignment_rule="because")]})
+    assert [row.assignment_rule for row in await stored(bench)] == ["known_contact", None]
+    assert refused["results"][0]["error"]["field"] == "control.assignment_rule"
 
 
 async def test_a_reference_into_the_archive_is_as_good_as_the_bytes(bench: Bench) -> None:
@@ -166,7 +179,7 @@ async def test_the_same_mail_from_many_sides_at_once_is_stored_once(bench: Bench
 
     async def deliver(database: Database) -> list[str]:
         queue = type(bench.queue)(database, bench.queue.catalogue, bench.queue.clock)
-        ingest = Ingest(database, bench.archive, queue, BACKFILL, FlatMeter())
+        ingest = Ingest(database, bench.archive, queue, BACKFILL)
         answers: dict[str, str] = {}
         for _ in range(3):
             some = random.sample(ids, 40)
@@ -236,3 +249,42 @@ async def test_full_mail_is_filed_under_the_category_that_decides_how_long_it_is
 def mail(gmail_id: str, raw: bytes, labels: list[str] | None = None) -> dict[str, Any]:
     base = {"gmail_id": gmail_id, "internal_date": 1_767_268_800_000, "raw": inline(raw)["base64"]}
     return base if labels is None else {**base, "labels": labels}
+
+
+class _Overtaken(Ingest):
+    """Something else happens between the reading of the archive and the transaction."""
+
+    def __init__(self, *parts: Any, meanwhile: Callable[[], Awaitable[object]]) -> None:
+        super().__init__(*parts)
+        self._meanwhile = meanwhile
+
+    async def _store(self, *given: Any) -> Any:
+        await self._meanwhile()
+        return await super()._store(*given)
+
+
+async def test_labels_and_deletions_that_change_while_mail_is_taken_in_are_not_lost(bench: Bench) -> None:
+    await bench.account()
+    service = MailService(bench.database, bench.archive, bench.queue.clock)
+
+    async def meanwhile() -> None:
+        await service.change(ME, {"a1": frozenset({"Later"})}, [])
+        await service.change(ME, {}, ["a2"])
+
+    taken = _Overtaken(bench.database, bench.archive, bench.queue, BACKFILL, meanwhile=meanwhile)
+    given = [envelope(key, raw=inline(plain_letter(key))) for key in ("a1", "a2", "a3")]
+    await taken.take(given, Caller(Role.CONNECTOR, "the connector"))
+    rows = {row.external_event_id: row for row in await stored(bench)}
+    assert {key: row.labels for key, row in rows.items()} == {"a1": ["Later"], "a2": [], "a3": []}
+    assert {key for key, row in rows.items() if row.deleted_at_source} == {"a2"}
+
+
+async def test_what_an_action_changed_leaves_a_change_of_the_same_moment_alone(bench: Bench) -> None:
+    account = await bench.account()
+    async with bench.client() as call:
+        await call("ingest", envelope("a1", raw=inline(plain_letter("a1"))))
+    await bench.database.write(lambda tx: record_labels(tx, ME, {"a1": {"INBOX", "Work", "Later"}}))
+    before, after = {"INBOX", "Work"}, {"Work", "Paid"}
+    await bench.database.write(lambda tx: record_label_change(tx, account.id, "a1", before, after))
+    [row] = await stored(bench)
+    assert row.labels == ["Later", "Paid", "Work"]

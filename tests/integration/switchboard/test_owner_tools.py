@@ -22,11 +22,12 @@ from postroom.actions.scheduling import ActionIntake
 from postroom.actions.snoozes import wake_job, write_snooze
 from postroom.audit import AuditFilter, list_entries
 from postroom.connectors.mcp_client import http_client, over_http
-from postroom.contract import actions, rules, steering, web
+from postroom.contract import actions, categories, contacts, learning, review, rules, steering, web
 from postroom.contract.tool import Tools, ToolSignature
 from postroom.db import Tx
 from postroom.db.tables.queue import jobs as jobs_table
 from postroom.db.tables.triage import actions as actions_table
+from postroom.db.tables.triage import decisions as decisions_table
 from postroom.domain.actions import ActionOrder, Origin, Proposal, parse_action
 from postroom.domain.errors import BadInput, NotAllowed, PostroomError, error_to_wire
 from postroom.domain.jobs import CLASSIFY
@@ -46,7 +47,9 @@ DANGEROUS = {**SHOPS, "name": "Away", "actions": ["trash"], "unattended": True}
 STEERING: list[ToolSignature[Any, Any]] = [actions.RETRY, actions.CANCEL, actions.UNDO, actions.WAKE]
 _VARIES = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT[\d:.]+(?:\+00:00|Z)"
-    r"|prt_[\w-]{43}|(?<=changed_by\": \")\w+|by dashboard .*? at \d{4}-\d\d-\d\d \d\d:\d\d"
+    r"|prt_[\w-]{43}|(?<=changed_by\": \")\w+|(?<=created_by\": \")\w+|(?<=requested_by\": \")[\w ]+"
+    r"|(?:stopped|undone) by \w+|(?<=by_rules\": )\d+|(?<=undecided\": )\d+"
+    r"|by dashboard .*? at \d{4}-\d\d-\d\d \d\d:\d\d"
 )
 
 
@@ -85,6 +88,20 @@ class Installation:
             return made
 
         return await bench.database.write(insert)
+
+    async def message(self) -> str:
+        bench = self.bench
+        return await make_message(bench.database, bench.queue.clock, await bench.account(), self._next())
+
+    async def left_to_a_person(self) -> str:
+        """A message that nothing decided; the item of the review list."""
+        bench, clock = self.bench, self.bench.queue.clock
+        account = await bench.account()
+        made = await make_decision(bench.database, clock, await self.message(), account.id)
+        values = {"source": "none", "needs_review": True}
+        change = update(decisions_table).where(decisions_table.c.id == made).values(values)
+        await bench.database.write(lambda tx: tx.execute(change))
+        return made
 
     async def question(self) -> str:
         bench, clock = self.bench, self.bench.queue.clock
@@ -141,7 +158,7 @@ class Changes:
         return reply
 
     def outcome(self) -> list[str]:
-        """Without ids, times, tokens and the name of the caller."""
+        """Without ids, times, tokens, the name of the caller, and what was decided before."""
         return [_VARIES.sub("*", json.dumps(each)) for each in self.told]
 
     def refused(self) -> set[str]:
@@ -159,8 +176,20 @@ async def _actions(call: Changes, there: Installation) -> None:
     question = await there.question()
     await call(actions.ANSWER, action=question, verdict="reject", note="no")
     await call(actions.ANSWER, action=question, verdict="approve")
+    await call(actions.ANSWER_MANY, actions=[await there.question(), question], verdict="approve")
+    await call(actions.TAKE_BACK, actions=[question])
     await call(actions.RETRY, action=await there.action("failed"))
+    await call(actions.DISMISS, action=await there.action("failed"))
     await call(actions.CANCEL, action=await there.action())
+    await call(actions.DO, message=await there.message(), type="star")
+    await call(actions.DO_MANY, messages=[{"mailbox": "me@example.org", "key": "nothing"}], type="star")
+    await call(review.LIST)
+    item = await there.left_to_a_person()
+    await call(review.DONE, items=[item])
+    await call(review.REOPEN, items=[item])
+    await call(review.DONE, items=[item])
+    await there.left_to_a_person()
+    await call(review.ASK, all=True)
     await call(actions.UNDO, action=await there.action())
     snooze = await there.snooze()
     await call(actions.SNOOZE, action=snooze, until=there.bench.queue.clock.now() + timedelta(days=2))
@@ -175,7 +204,13 @@ async def _rules(call: Changes) -> None:
     await call(rules.EDIT, rule=made.rule, stamp="old", **SHOPS)
     await call(rules.MOVE, rule=made.rule, direction="down")
     await call(rules.SWITCH, rule=made.rule, enabled=False)
+    await call(rules.DISMISS_SUGGESTION, suggestion="0" * 32)
     await call(rules.ADD, **DANGEROUS)
+    past = {"application": (await call(rules.APPLY, rule=made.rule, query="older_than:1d")).id}
+    await call(rules.STOP_APPLICATION, **past)
+    await call(rules.RESUME_APPLICATION, **past, cap=7)
+    await call(rules.UNDO_APPLICATION, **past)
+    await call(rules.APPLICATIONS, rule=made.rule)
     await call(rules.REMOVE, rule=made.rule)
     direction = (await call(rules.ADD_DIRECTION, text="Be brief.")).direction
     await call(rules.EDIT_DIRECTION, direction=direction, text="Be kind.")
@@ -187,6 +222,12 @@ async def _rules(call: Changes) -> None:
 
 async def _web(call: Changes, there: Installation) -> None:
     write_sources(there.home, sources_file("http://127.0.0.1:1"))
+    await call(web.LIST_SOURCES)
+    await call(web.ADD_SOURCE, url="http://127.0.0.1:1/", mode="PAGE", slug="home", dry_run=True)
+    await call(web.PAUSE_SOURCE, source="tiny")
+    await call(web.PAUSE_SOURCE, source="tiny", paused=False)
+    await call(web.SET_NOTIFY, source="tiny", notify=["overview"])
+    await call(web.REMOVE_SOURCE, source="tiny")
     await call(web.LOOK)
     await call(web.RETRY_PAGES, sources=["tiny"])
     run = (await call(web.CREATE_RUN, sources=["tiny"], mode="SITEMAP")).run
@@ -200,9 +241,22 @@ async def _installation(call: Changes, there: Installation) -> None:
     await call(steering.REVOKE_TOKEN, id=heir)
     await call(steering.REVOKE_ALL_TOKENS)
     await call(steering.ADD_ACCOUNT, email=ME, api_base="https://mail.example", access_token="abc")  # noqa: S106
+    await call(steering.SET_CEILING, cents=900)
+    await call(steering.SYNC_LABELS, endpoint_identity=ME)
+    await call(contacts.ADD_CONTACT, address="zoe@friends.example")
+    await call(contacts.SET_CONTACT_PRIORITY, address="zoe@friends.example", has_priority=False)
+    await call(contacts.REMOVE_CONTACT, address="zoe@friends.example")
+    await call(categories.CORRECT_CATEGORY, sender="shop.example", category="finance")
+    await call(categories.FORGET_CORRECTION, sender="shop.example")
     await call(steering.SWITCH_MODEL, enabled=False)
     await call(steering.SWITCH_MODEL, enabled=True)
+    await call(learning.SWITCH, enabled=False)
+    await call(learning.SWITCH, enabled=True)
+    await call(learning.CORRECT, message=await there.message(), action="archive")
+    await call(learning.STATUS)
     await call(steering.RETRY_JOB, job=await there.job("failed"))
+    await call(steering.RETRY_JOBS, jobs=[await there.job("failed")])
+    await call(steering.CANCEL_JOBS, jobs=[await there.job("failed")])
     await call(steering.CANCEL_JOB, job=await there.job())
     await there.job("failed")
     await call(steering.RETRY_FAILED_JOBS, type=CLASSIFY.name)
@@ -231,7 +285,10 @@ async def test_every_change_is_the_same_by_a_direct_call_and_over_http(bench: Be
     assert told["direct"].outcome() == told["http"].outcome()
     assert {name for name, _ in told["http"].told} == owner_tools_of(bench)
     beyond_a_token = {"actions.undo", "rules.edit", "rules.add", "web.resume_run", "accounts.add"}
-    assert told["http"].refused() == beyond_a_token | {"tokens.create", "tokens.revoke_all"}
+    out_of_reach = {"actions.do_many", "accounts.sync_labels", "web.add_source", "web.remove_source", "web.set_notify"}
+    never_made = {"rules.dismiss_suggestion"}
+    refused = beyond_a_token | out_of_reach | never_made | {"tokens.create", "tokens.revoke_all"}
+    assert told["http"].refused() == refused
     assert await entries(bench, "direct") == await entries(bench, "http")
     assert len(await entries(bench, "http")) > 20
 
@@ -283,7 +340,8 @@ async def test_a_bound_token_changes_actions_of_its_own_mailbox_and_nothing_that
     every = all_permissions(Role.DASHBOARD)
     text = await bench.token(Role.DASHBOARD, endpoint_identity=ME, permissions=every)
     caller = Caller(Role.DASHBOARD, "bound", ME, every, token_id="x")  # noqa: S106
-    concerns_all = {tool.name for tool in all_owner_tools(bench.queue, tmp_path) if not tool.keeps_to_mailbox}
+    mine_too = [tool for tool in all_owner_tools(bench.queue, tmp_path) if tool.role is Role.DASHBOARD]
+    concerns_all = {tool.name for tool in mine_too if not (tool.keeps_to_mailbox or tool.names_mailbox)}
     assert {"rules.add", "web.look", "actions.undo_all"} <= concerns_all
     async with http_client() as http:
         for tools in (Direct(bench.toolbox, caller), over_http(mcp, text, http)):

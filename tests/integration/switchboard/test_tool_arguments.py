@@ -30,13 +30,32 @@ RULE = {
 GUIDANCE = {"name": "School", "scope": "domain:school.example", "text": "Keep it."}
 FITTING: dict[str, dict[str, Any]] = {
     "accounts.add": {"email": ME, "api_base": "https://mail.example", "access_token": "abc"},
+    "accounts.sync_labels": {"endpoint_identity": ME},
+    "categories.correct": {"sender": "shop.example", "category": "finance"},
+    "categories.forget": {"sender": "shop.example"},
+    "contacts.add": {"address": "zoe@friends.example"},
+    "contacts.remove": {"address": "zoe@friends.example"},
+    "contacts.set_priority": {"address": "zoe@friends.example", "has_priority": False},
     "actions.cancel": {"action": NOTHING},
+    "actions.dismiss": {"action": NOTHING},
+    "model.ceiling": {"cents": 900},
+    "web.list_sources": {},
+    "web.add_source": {"url": "ftp://127.0.0.1/feed", "mode": "PAGE", "slug": "nothing-there", "dry_run": True},
+    "web.pause_source": {"source": "nothing-there", "paused": True},
+    "web.remove_source": {"source": "nothing-there"},
+    "web.set_notify": {"source": "nothing-there", "notify": []},
     "actions.retry": {"action": NOTHING},
+    "actions.do": {"message": NOTHING, "type": "apply_label", "parameters": {"label": "Later"}},
+    "actions.do_many": {"messages": [{"mailbox": ME, "key": "a"}], "type": "apply_label", "parameters": {"label": "x"}},
     "actions.snooze": {"action": NOTHING, "until": "2026-07-01T00:00:00Z"},
     "actions.undo": {"action": NOTHING},
     "actions.undo_all": {"by": "model", "since": "2026-06-01T00:00:00Z", "until": "2026-06-02T00:00:00Z"},
     "actions.wake": {"action": NOTHING},
     "approvals.answer": {"action": NOTHING, "verdict": "approve", "note": "yes"},
+    "approvals.answer_many": {"actions": [NOTHING], "verdict": "approve", "note": "yes"},
+    "actions.take_back": {"actions": [NOTHING]},
+    "review.reopen": {"items": [NOTHING]},
+    "rules.dismiss_suggestion": {"suggestion": "0" * 32},
     "directions.add": {"text": "Be brief."},
     "directions.edit": {"direction": NOTHING, "text": "Be kind.", "enabled": True, "seen": "2026-06-01T00:00:00Z"},
     "directions.remove": {"direction": NOTHING},
@@ -44,10 +63,23 @@ FITTING: dict[str, dict[str, Any]] = {
     "guidance.edit": {"guidance": NOTHING, **GUIDANCE, "enabled": True, "seen": "2026-06-01T00:00:00Z"},
     "guidance.remove": {"guidance": NOTHING},
     "jobs.cancel": {"job": NOTHING},
+    "jobs.cancel_many": {"jobs": [NOTHING]},
     "jobs.retry": {"job": NOTHING},
+    "jobs.retry_many": {"jobs": [NOTHING]},
     "jobs.retry_failed": {"type": "classify"},
     "model.switch": {"enabled": True},
+    "review.ask": {"all": True, "cause": "budget"},
+    "review.done": {"items": [NOTHING]},
+    "review.list": {"cause": "budget", "endpoint_identity": ME, "after": NOTHING, "limit": 5},
+    "learning.correct": {"message": NOTHING, "action": "archive"},
+    "learning.status": {},
+    "learning.switch": {"enabled": True},
     "rules.add": RULE,
+    "rules.applications": {"rule": NOTHING, "limit": 5},
+    "rules.apply": {"rule": NOTHING, "query": "older_than:1y", "mailbox": ME, "cap": 5},
+    "rules.resume_application": {"application": NOTHING, "cap": 10},
+    "rules.stop_application": {"application": NOTHING},
+    "rules.undo_application": {"application": NOTHING},
     "rules.edit": {"rule": NOTHING, **RULE, "stamp": "1"},
     "rules.move": {"rule": NOTHING, "direction": "up"},
     "rules.remove": {"rule": NOTHING, "stamp": "1"},
@@ -74,6 +106,8 @@ FITTING: dict[str, dict[str, Any]] = {
     },
     "audit.list": {"action": "backfill.create", "limit": 5},
     "backfill.cancel": JOB,
+    "backfill.change": {**JOB, "rate_limit_per_hour": 7},
+    "backfill.judge_again": JOB,
     "backfill.estimate": {**MAILBOX, **DAYS, "target_categories": ["finance"]},
     "backfill.list": {**MAILBOX, "status": "pending", "limit": 5},
     "backfill.pause": JOB,
@@ -90,12 +124,30 @@ FITTING: dict[str, dict[str, Any]] = {
     "create_backfill_job": {**MAILBOX, **DAYS, "target_categories": ["finance"], "rate_limit_per_hour": 10},
     "email_search_and_ingest": {"query": "dentist", "max_results": 5},
     "history.claim": {"endpoint_identity": ME, "instance": "one"},
-    "history.commit": {"endpoint_identity": ME, "fence": 1, "history_id": "7", "release": False},
+    "history.commit": {
+        "endpoint_identity": ME,
+        "fence": 1,
+        "history_id": "7",
+        "release": False,
+        "gap": {"since": 1_700_000_000, "only_older": False},
+    },
+    "history.gap": {"endpoint_identity": ME, "step": 1, "stage": "arrivals", "before": 1_700_000_000, "mark": "18f"},
     "ingest": envelope("a"),
+    "list_actions": {"status": "completed", "by": "rule", "endpoint_identity": ME, "after": NOTHING, "limit": 5},
+    "list_approvals": {"endpoint_identity": ME, "after": NOTHING, "limit": 5},
     "list_decisions": {"needs_review": True, "limit": 5},
     "list_jobs": {"state": "queued", "limit": 5},
+    "list_review": {"cause": "budget", "endpoint_identity": ME, "after": NOTHING, "limit": 5},
+    "list_rules": {},
+    "list_web_sources": {},
+    "propose_action": {"message": NOTHING, "type": "star", "parameters": {}, "why": "It is from your doctor."},
+    "propose_rule": {
+        "name": "Doctors", "scope": "global", "condition": {"sender": "a@b.example"}, "actions": ["star"], "why": "So.",
+    },
     "read_message": {"id": "18f0000000000001"},
     "search_archive": {"query": "dentist", "limit": 5},
+    "try_rule": {"condition": {"sender": "a@b.example"}, "scope": "global", "newest": 5},
+    "undo_action": {"action": NOTHING},
     "sent.add": {"endpoint_identity": ME, "messages": [{"message_id": "<a@b>", "sent_at": "2026-01-01T00:00:00Z"}]},
     "sent.lookup": {"endpoint_identity": ME, "message_ids": ["<a@b>"]},
     "trouble.report": {
@@ -103,7 +155,10 @@ FITTING: dict[str, dict[str, Any]] = {
         "troubled": [{"gmail_id": "a", "archived": True, "reason": "cannot be read"}],
     },
 }  # fmt: skip
-NAMES_NOTHING = ("job_id", "id", "connector_type", "action", "rule", "direction", "guidance", "job", "run", "sources")
+NAMES_NOTHING = (
+    "job_id", "id", "connector_type", "action", "rule", "direction", "guidance", "job", "run", "sources", "address",
+    "endpoint_identity", "message", "messages", "actions", "item", "application", "source", "suggestion", "url",
+)  # fmt: skip
 """Arguments that name what this installation does not have."""
 JUNK: list[Any] = [
     None, True, -1, 0, 10**30, 1.5, float("nan"), "", " ", "\0", "\ud800", "x" * 70_000, "../..", [], [None], [[]],
@@ -208,7 +263,7 @@ async def test_an_object_that_a_database_cannot_hold_is_refused_by_name(tool: st
     for kind, value in UNHOLDABLE.items():
         with pytest.raises(BadInput) as refused:
             await bench.toolbox.call(Caller(found.role, "test"), tool, {**FITTING[tool], field: value})
-        assert refused.value.field == field, kind
+        assert refused.value.field.split(".")[0] == field, kind
     broken = {**FITTING["backfill.progress"], "status": "error", "error": "a\0b"}
     with pytest.raises(BadInput) as refused:
         await bench.toolbox.call(Caller(Role.CONNECTOR, "test"), "backfill.progress", broken)

@@ -31,12 +31,14 @@ from postroom.domain.ids import new_id
 from postroom.domain.model_costs import CostMeter, FixedTariff
 from postroom.domain.roles import Role
 from postroom.mail.categories import shipped
-from postroom.settings import BackfillSettings
+from postroom.settings import ModelSettings, RetentionSettings
 from postroom.switchboard.assembly import Services, build_toolbox
 from postroom.switchboard.estimate import Estimator
 from postroom.switchboard.on_demand import OnDemandSearch
+from postroom.switchboard.retention import RetentionRule
+from postroom.switchboard.spending import ModelBudget
 from tests.support.mail import ME, envelope, inline, letter
-from tests.support.switchboards import Bench, FlatMeter, all_owner_tools, open_bench, refuse_accounts
+from tests.support.switchboards import BACKFILL, Bench, all_owner_tools, open_bench, refuse_accounts
 
 GOLDEN = Path(__file__).with_name("tool_replies.json")
 NOW = datetime(2026, 6, 15, 8, 0, tzinfo=UTC)
@@ -89,12 +91,21 @@ async def whole_bench(database: Database, path: Path, clock: ManualClock) -> Asy
     tariff = CostMeter(FixedTariff(Decimal("0.30"), Decimal("2.50")), 500)
     place: Any = FileArchive(path / "archive")
     nobody: Any = None
-    estimator = Estimator(database, place, nobody, shipped(), tariff, BackfillSettings(), clock)
+    kept = RetentionRule.from_settings(RetentionSettings())
     async with open_bench(database, path, clock) as bench:
+        estimator = Estimator(bench.backfill.budget, place, nobody, shipped(), tariff, kept)
         queue = bench.queue
         with search_shards(path / "archive", clock) as search:
             on_demand = OnDemandSearch(queue, search, timedelta())
-            parts = (queue, bench.archive, search, bench.backfill, FlatMeter(), estimator, on_demand)
+            parts = (
+                queue,
+                bench.archive,
+                search,
+                bench.backfill,
+                ModelBudget(queue, ModelSettings(), BACKFILL),
+                estimator,
+                on_demand,
+            )
             services = Services(*parts, enrol=refuse_accounts)
             yield replace(bench, toolbox=build_toolbox(services, all_owner_tools(queue, path)))
 
@@ -128,6 +139,12 @@ async def keep_the_place(story: Story) -> None:
     await call(connector, "history.commit", **MINE, fence=1, history_id="77")
     await call(connector, "history.commit", **MINE, fence=1, release=True)
     await call(connector, "history.claim", **MINE, instance="two")
+    await call(
+        connector, "history.commit", **MINE, fence=2, history_id="99", release=True, gap={"since": 1_700_000_000}
+    )
+    await call(connector, "history.gap", **MINE)
+    await call(connector, "history.gap", **MINE, step=1, stage="labels", before=1_700_000_000)
+    await call(connector, "history.gap", **MINE, step=2)
     sent = [{"message_id": "<a@b>", "sent_at": "2026-01-01T00:00:00Z"}, {"message_id": "<c@d>"}]
     await call(connector, "sent.add", **MINE, messages=sent)
     await call(connector, "sent.lookup", **MINE, message_ids=["<a@b>", "<e@f>"])
@@ -157,6 +174,8 @@ async def recover(story: Story, clock: ManualClock) -> None:
     job = {"job_id": (await call(dashboard, "create_backfill_job", **wanted, estimate=estimate))["job_id"]}
     await call(dashboard, "backfill.pause", **job)
     await call(dashboard, "backfill.resume", **job)
+    await call(dashboard, "backfill.change", **job, daily_cost_cap_cents=400)
+    await call(dashboard, "backfill.judge_again", **job)
     fence = (await call(connector, "backfill.poll", **MAILBOX))["fence"]
     await call(connector, "ingest", **envelope("b1", backfill_job_id=job["job_id"]))
     await call(connector, "ingest", **envelope("b2", backfill_job_id=job["job_id"]))
@@ -200,6 +219,15 @@ async def read(story: Story) -> None:
     await story.bench.database.write(decide)
     await call(agent, "list_decisions", needs_review=True)
     await call(agent, "email_search_and_ingest", query="letter", max_results=1)
+    await call(agent, "list_review")
+    await call(agent, "list_rules")
+    await call(agent, "list_web_sources")
+    await call(agent, "try_rule", condition={"sender": "nobody@example.org"})
+    await call(agent, "propose_rule", name="Ann", condition={"sender": "a@b.example"}, actions=["star"], why="Why not.")
+    await call(agent, "propose_action", message="a1", type="star", why="It is from your doctor.")
+    await call(agent, "list_approvals")
+    await call(agent, "list_actions", by="rule")
+    await call(agent, "undo_action", action=new_id())
 
 
 async def steer(story: Story) -> None:
@@ -210,7 +238,16 @@ async def steer(story: Story) -> None:
         return await story.call(owner, tool, **arguments)
 
     await call("approvals.answer", action=nothing, verdict="approve")
-    for tool in ("undo", "retry", "cancel", "wake"):
+    await call("approvals.answer_many", actions=[nothing], verdict="approve")
+    await call("actions.take_back", actions=[nothing])
+    await call("review.reopen", items=[nothing])
+    await call("rules.dismiss_suggestion", suggestion="0" * 32)
+    await call("actions.do", message="a1", type="archive")
+    await call("actions.do_many", messages=[{"mailbox": ME, "key": "a1"}, {"mailbox": ME, "key": "nope"}], type="star")
+    await call("review.list")
+    await call("review.done", items=[nothing])
+    await call("review.ask", all=True, cause="budget")
+    for tool in ("undo", "retry", "dismiss", "cancel", "wake"):
         await call(f"actions.{tool}", action=nothing)
     await call("actions.snooze", action=nothing, until="2026-07-01T00:00:00Z")
     await call("actions.undo_all", since="2026-06-14T00:00:00Z")
@@ -219,7 +256,22 @@ async def steer(story: Story) -> None:
     await call("rules.edit", **rule, **written | {"name": "All shops"})
     await call("rules.move", **rule, direction="up")
     await call("rules.switch", **rule, enabled=False)
+    await call("rules.apply", **rule)
+    await call("rules.applications")
+    application = {"application": nothing}
+    await call("rules.stop_application", **application)
+    await call("rules.resume_application", **application)
+    await call("rules.undo_application", **application)
     await call("rules.remove", **rule)
+    await call("learning.status")
+    await call("learning.correct", message="a1")
+    await call("learning.switch", enabled=False)
+    await call("model.ceiling")
+    await call("web.list_sources")
+    for tool in ("pause_source", "remove_source"):
+        await call(f"web.{tool}", source="nothing")
+    await call("web.set_notify", source="nothing", notify=[])
+    await call("web.add_source", url="ftp://127.0.0.1", dry_run=True)
     direction = {"direction": (await call("directions.add", text="Be brief."))["direction"]}
     await call("directions.edit", **direction, enabled=False)
     await call("directions.remove", **direction)
@@ -235,10 +287,18 @@ async def steer(story: Story) -> None:
     await call("tokens.revoke", id=nothing)
     await call("tokens.revoke_all")
     await call("accounts.add", email=ME, api_base="https://mail.example", access_token="x")  # noqa: S106
+    await call("accounts.sync_labels", endpoint_identity=ME)
+    await call("categories.correct", sender="Shop.example", category="finance")
+    await call("categories.forget", sender="shop.example")
+    await call("contacts.add", address="Zoe@friends.example", name="Zoe")
+    await call("contacts.set_priority", address="zoe@friends.example", has_priority=False)
+    await call("contacts.remove", address="zoe@friends.example")
     await call("model.switch", enabled=False)
     await call("jobs.retry", job=nothing)
     await call("jobs.cancel", job=nothing)
     await call("jobs.retry_failed", type="classify")
+    await call("jobs.retry_many", jobs=[nothing])
+    await call("jobs.cancel_many", jobs=[nothing])
 
 
 async def held_until(bench: Bench, account_id: str, day: date) -> None:

@@ -12,6 +12,7 @@ import pytest
 from postroom.domain.errors import NotAllowed, PostroomError
 from postroom.domain.roles import Role, all_permissions
 from postroom.switchboard.tokens import list_tokens, revoke_token
+from tests.support.databases import on_sqlite
 from tests.support.switchboards import REQUEST_BYTES, Bench, in_a_task, served, stranger
 
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
@@ -31,6 +32,7 @@ async def knock(url: str, token: str | None, **more: object) -> httpx2.Response:
 
 
 @pytest.mark.req("BF-3", "BF-2")
+@on_sqlite
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_every_tool_answers_its_own_role_and_refuses_the_others(bench: Bench, mcp: str, mode: str) -> None:
     tools = list(bench.toolbox)

@@ -18,10 +18,11 @@ from postroom.mailboxes.errors import MailboxUnavailable
 from postroom.reading.mail import READER_VERSION, reader_version
 from postroom.settings import SyncSettings
 from postroom.sim.gmail.faults import FaultRule, GmailFault
+from postroom.sync.alerts import AlertCondition, SyncMonitor, alerts_of, recheck_bad
 from postroom.sync.fetch import BadMessageRetry, RetriedMessages, is_due, record_bad
 from tests.support.databases import on_sqlite
 from tests.support.mail import mailbox
-from tests.support.sync import SyncedAccount, synced_account
+from tests.support.sync import SyncedAccount, SyncRig, in_virtual_time, letters, synced_account
 
 pytestmark = pytest.mark.req("SY-5")
 
@@ -108,3 +109,38 @@ async def test_a_service_that_is_down_is_held_against_no_message(scene: SyncedAc
     with pytest.raises(MailboxUnavailable):
         await retry_of(scene).retry_due()
     assert {each.tries for each in (await bad(scene)).values()} == {1}
+
+
+@pytest.mark.req("SY-12")
+async def test_the_alert_is_over_at_once_after_a_retry_that_succeeded(scene: SyncedAccount, clock: ManualClock) -> None:
+    database, account_id, settings = scene.database, scene.account.id, SyncSettings()
+    monitor = SyncMonitor(database, scene.account, settings, clock)
+    monitor.note(100, 3)
+    await monitor.check()
+    [alert] = await database.read(lambda tx: alerts_of(tx, account_id))
+    assert (alert.condition, alert.is_in_force) == (AlertCondition.BAD_RATE_CRITICAL, True)
+    await retry_of(scene).retry()
+    await database.write(lambda tx: recheck_bad(tx, account_id, settings, clock.now()))
+    [alert] = await database.read(lambda tx: alerts_of(tx, account_id))
+    assert not alert.is_in_force
+    await monitor.check()
+    [alert] = await database.read(lambda tx: alerts_of(tx, account_id))
+    assert not alert.is_in_force, "nor does the next sync raise it again"
+
+
+@pytest.mark.req("SY-12")
+def test_the_alert_is_over_when_the_sync_itself_has_retried_them(tmp_path: Path) -> None:
+    async def story(rig: SyncRig) -> None:
+        bad = frozenset(sorted(rig.truth())[:3])
+        rig.control.add_fault(FaultRule(fault=POISON, method="messages.get", ids=bad))
+        await rig.whole().run(once=True)
+        [alert] = await rig.database.read(lambda tx: alerts_of(tx, rig.account.id))
+        assert (alert.condition, alert.is_in_force) == (AlertCondition.BAD_RATE_CRITICAL, True)
+        rig.control.clear_faults()
+        await rig.clock.sleep(DAY.total_seconds())
+        await rig.whole().run(once=True)
+        assert await rig.bad() == set()
+        [alert] = await rig.database.read(lambda tx: alerts_of(tx, rig.account.id))
+        assert not alert.is_in_force
+
+    in_virtual_time(letters(30), tmp_path, story)

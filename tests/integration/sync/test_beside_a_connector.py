@@ -20,8 +20,10 @@ from postroom.accounts.history_cursor import (
 from postroom.db import Database, Tx
 from postroom.domain.clock import ManualClock
 from postroom.switchboard.tools.presence import Heartbeat, record_heartbeat
+from postroom.sync.context import sync_context
+from postroom.sync.engine import SyncEngine
 from tests.support.mail import letter
-from tests.support.sync import SyncRig, cancelled, in_virtual_time, letters
+from tests.support.sync import SyncRig, cancelled, in_virtual_time, letters, settings_with
 
 pytestmark = pytest.mark.req("SY-13")
 
@@ -69,6 +71,21 @@ def test_a_sync_that_read_the_changes_leaves_them_to_a_connector_that_comes_late
         await cancelled(running)
 
     in_virtual_time(letters(10), tmp_path, story)
+
+
+def test_no_second_sync_walks_beside_the_first_when_a_connector_appears(tmp_path: Path) -> None:
+    async def story(world: SyncRig) -> None:
+        running = asyncio.create_task(world.whole().run())
+        await asyncio.sleep(1)
+        await world.database.write(lambda tx: beat(tx, world.account.email, world.clock.now()))
+        context = sync_context(world.database, world.account, world.mailbox, world.store, settings_with(), world.clock)
+        with pytest.raises(ReaderElsewhere, match="brings this account into the archive"):
+            await SyncEngine(context, "a sync elsewhere", changes=None).run(once=True)
+        await asyncio.sleep(3_600)
+        assert world.archived() == world.truth()
+        await cancelled(running)
+
+    in_virtual_time(letters(40), tmp_path, story)
 
 
 def claim(tx: Tx, world: SyncRig) -> HistoryLease:

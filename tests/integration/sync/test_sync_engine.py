@@ -50,7 +50,7 @@ async def test_a_sync_brings_the_whole_mailbox_and_moves_the_watermark_to_its_en
         assert state.counters["processed"] == 300
     trace = check([events])
     assert trace.watermark == state.watermark
-    assert trace.moves > 1
+    assert trace.moves
 
 
 @pytest.mark.req("SY-9")
@@ -59,7 +59,7 @@ def test_a_sync_that_was_broken_off_goes_on_where_it_stood(tmp_path: Path) -> No
         first = world.engine(SMALL)
         with captured_log() as before:
             running = asyncio.create_task(first.run(once=True))
-            await stored(first, 150)
+            await stored(first, 450)
             await cancelled(running)
         stood, asked_for = await world.state(), world.control.state().calls["messages.get"]
         assert 0 < stood.watermark < stood.until
@@ -68,11 +68,11 @@ def test_a_sync_that_was_broken_off_goes_on_where_it_stood(tmp_path: Path) -> No
         assert world.archived() == world.truth()
         assert min(event["start"] for event in after if event["event"] == "slice.listed") >= stood.frontier
         in_flight = 8 * world.client.batch_size
-        assert world.control.state().calls["messages.get"] <= 300 + in_flight
-        assert asked_for >= 150
+        assert world.control.state().calls["messages.get"] <= 600 + in_flight
+        assert asked_for >= 450
         assert check([before, after]).watermark == (await world.state()).watermark
 
-    in_virtual_time(letters(300), tmp_path, story)
+    in_virtual_time(letters(600), tmp_path, story)
 
 
 @pytest.mark.req("SY-16")
@@ -104,7 +104,7 @@ def test_a_slice_with_too_many_pages_is_split_while_it_is_listed(tmp_path: Path)
         assert world.archived() == world.truth()
         assert check([events]).watermark == state.watermark == state.until
 
-    in_virtual_time(letters(150), tmp_path, story)
+    in_virtual_time(letters(300, apart_s=3_600), tmp_path, story)
 
 
 @pytest.mark.req("SY-1")

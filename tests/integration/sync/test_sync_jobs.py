@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,7 +24,7 @@ from postroom.settings import ArchiverSettings, RecurringSettings, Settings, Syn
 from postroom.sim.gmail.server import GmailSim, running_sim
 from postroom.vault import Vault
 from tests.support.archiver import CLOCK
-from tests.support.databases import SqliteFactory
+from tests.support.databases import install
 from tests.support.mail import OWNER, mailbox
 
 COUNT = 7
@@ -40,11 +39,8 @@ async def sim() -> AsyncIterator[GmailSim]:
 
 
 @asynccontextmanager
-async def app_with_account(
-    home: Path, factory: SqliteFactory, sim: GmailSim, **settings: Any
-) -> AsyncIterator[tuple[App, Account]]:
-    home.mkdir(mode=0o700)
-    shutil.copy(factory.url().removeprefix("sqlite:///"), home / "postroom.db")
+async def app_with_account(home: Path, sim: GmailSim, **settings: Any) -> AsyncIterator[tuple[App, Account]]:
+    install(home)
     GrantStore(Vault(home)).save(StaticGrant(email=OWNER, api_base=sim.url, access_token=sim.token))
     async with open_app(Settings(home=home, sync=HURRIED, **settings)) as app:
         account = await app.database.write(lambda tx: add_account(tx, NewAccount(OWNER, sim.url), CLOCK.now()))
@@ -64,10 +60,8 @@ async def job_of(app: App, job_type: str) -> JobRecord:
 
 
 @pytest.mark.req("JB-6")
-async def test_a_worker_syncs_every_account_and_then_archives_what_may_go(
-    home: Path, sqlite_factory: SqliteFactory, sim: GmailSim
-) -> None:
-    async with app_with_account(home, sqlite_factory, sim, archiver=FROM_INBOX) as (app, _):
+async def test_a_worker_syncs_every_account_and_then_archives_what_may_go(home: Path, sim: GmailSim) -> None:
+    async with app_with_account(home, sim, archiver=FROM_INBOX) as (app, _):
         await run_worker(app)
         synced = await job_of(app, "sync.gmail")
         assert (synced.state, synced.result["stored"]) == ("completed", COUNT)
@@ -84,10 +78,10 @@ async def test_a_worker_syncs_every_account_and_then_archives_what_may_go(
 
 @pytest.mark.req("JB-6", "SY-7", "SY-13")
 async def test_a_job_that_finds_the_archive_or_the_account_taken_ends_well_and_says_by_whom(
-    home: Path, sqlite_factory: SqliteFactory, sim: GmailSim
+    home: Path, sim: GmailSim
 ) -> None:
     only_archive = RecurringSettings(live="off")
-    async with app_with_account(home, sqlite_factory, sim, recurring=only_archive) as (app, account):
+    async with app_with_account(home, sim, recurring=only_archive) as (app, account):
         with FileArchiveWriter(home / "archive", purpose="postroom sync run"):
             await run_worker(app)
         job = await job_of(app, "sync.gmail")
@@ -102,9 +96,9 @@ async def test_a_job_that_finds_the_archive_or_the_account_taken_ends_well_and_s
 
 @pytest.mark.req("JB-6", "SY-10")
 async def test_the_archiver_has_no_schedule_until_it_is_enabled_and_runs_nothing_then(
-    home: Path, sqlite_factory: SqliteFactory, sim: GmailSim
+    home: Path, sim: GmailSim
 ) -> None:
-    async with app_with_account(home, sqlite_factory, sim, recurring=RecurringSettings(sync="off")) as (app, account):
+    async with app_with_account(home, sim, recurring=RecurringSettings(sync="off")) as (app, account):
         assert "archive.gmail" not in {each.name for each in schedules(app.settings)}
         await app.queue.enqueue(NewJob("archive.gmail", {"account_id": account.id}))
         await run_worker(app)
@@ -113,10 +107,8 @@ async def test_the_archiver_has_no_schedule_until_it_is_enabled_and_runs_nothing
 
 
 @pytest.mark.req("JB-6")
-async def test_a_schedule_that_is_turned_off_stops_firing(
-    home: Path, sqlite_factory: SqliteFactory, sim: GmailSim
-) -> None:
-    async with app_with_account(home, sqlite_factory, sim) as (app, _):
+async def test_a_schedule_that_is_turned_off_stops_firing(home: Path, sim: GmailSim) -> None:
+    async with app_with_account(home, sim) as (app, _):
         await app.declare_schedules()
         nothing = RecurringSettings(sync="off", bad_messages="off", live="off", labels="off")
         changed = app.settings.model_copy(update={"recurring": nothing})
@@ -125,10 +117,8 @@ async def test_a_schedule_that_is_turned_off_stops_firing(
             assert not await other.database.read(lambda tx: list_jobs(tx, JobFilter(type="accounts.each")))
 
 
-async def test_a_cadence_that_nobody_understands_is_refused_when_the_worker_starts(
-    home: Path, sqlite_factory: SqliteFactory, sim: GmailSim
-) -> None:
+async def test_a_cadence_that_nobody_understands_is_refused_when_the_worker_starts(home: Path, sim: GmailSim) -> None:
     wrong = RecurringSettings(sync="now and then")
-    async with app_with_account(home, sqlite_factory, sim, recurring=wrong) as (app, _):
+    async with app_with_account(home, sim, recurring=wrong) as (app, _):
         with pytest.raises(BadInput, match="now and then"):
             await app.declare_schedules()

@@ -161,4 +161,4 @@ async def test_the_key_comes_from_the_settings_or_the_vault_and_is_needed_by_the
         settings = ModelSettings(provider=provider, name=name)
         async with open_model(settings, vault, SystemClock()) as model:
             assert model is not None
-            assert model.meter.most("hello")
+            assert model.most_for(ModelQuestion("", "hello", ())) > 0

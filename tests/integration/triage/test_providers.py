@@ -13,7 +13,7 @@ import pytest
 from pydantic import SecretStr
 
 from postroom.domain.clock import SystemClock
-from postroom.domain.model_costs import most_input_tokens
+from postroom.domain.model_costs import MOST_REQUEST_BYTES
 from postroom.settings import ModelSettings
 from postroom.sim.serving import HOST, Receive, Scope, Send, serving
 from postroom.triage.choices import ToolOffer, read_answer
@@ -138,4 +138,4 @@ async def test_what_is_sent_is_no_longer_than_what_was_reserved(
 ) -> None:
     """The request as a whole, with all that the provider's library adds to it."""
     request, _ = await ask(kind, name, answer, tmp_path)
-    assert len(json.dumps(request, ensure_ascii=False).encode()) < most_input_tokens("The bill.\n")
+    assert len(json.dumps(request, ensure_ascii=False).encode()) < MOST_REQUEST_BYTES

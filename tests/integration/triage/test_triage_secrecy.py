@@ -69,7 +69,7 @@ async def test_nothing_secret_is_told(office: TriageRig) -> None:
     await office.take_in(**MAIL)
     await office.work()
     whole = office.classify
-    office.classify = Classifier(whole._rules, whole._model, whole._spending, StumblingDesk(), whole._ways)
+    office.classify = Classifier(whole._rules, whole._model, whole._budget, StumblingDesk(), whole._ways)
     office.answer(call("archive"))
     await office.take_in(**MAIL)
     await office.work()

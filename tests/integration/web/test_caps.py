@@ -9,13 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from postroom.db import connect
+from postroom.db import Database, connect
 from postroom.db.tables.web import backfill_run_urls
 from postroom.web import runs
 from postroom.web.runs import NewRun
 from postroom.web.sources import EndpointMode
 from tests.support.web_servers import TinySite
-from tests.support.web_sources import ME, count, item_urls, job_keys, make_web, sources_file, write_sources
+from tests.support.web_sources import (
+    ME,
+    backfilled,
+    count,
+    item_urls,
+    job_keys,
+    make_web,
+    sources_file,
+    with_sitemap,
+    write_sources,
+)
 
 SLUGS = ("a", "b", "c")
 MAX_URLS, PER_SOURCE = 127, 53
@@ -52,3 +62,18 @@ async def test_three_processes_at_once_take_exactly_what_the_caps_allow(
     assert len(set(await item_urls(database))) == len(await item_urls(database)) == MAX_URLS
     assert len(await job_keys(database)) == await count(database, backfill_run_urls) == MAX_URLS
     await database.close()
+
+
+@pytest.mark.req("WB-5")
+async def test_what_is_known_already_counts_toward_no_cap(database: Database, tmp_path: Path, site: TinySite) -> None:
+    """So that the same command again takes the next pages, until there are none."""
+    write_sources(tmp_path, sources_file(site.url))
+    web = make_web(database, tmp_path)
+    with_sitemap(site, 130)
+    taken = []
+    for _ in range(4):
+        run = await backfilled(web, max_urls=60)
+        taken.append((run.discovered_count, run.queued_count, run.skipped_count))
+        dry = await backfilled(web, max_urls=60, dry_run=True)
+        assert dry.counters.new <= 60
+    assert taken == [(60, 60, 0), (120, 60, 60), (130, 10, 120), (130, 0, 130)]

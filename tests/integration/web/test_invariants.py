@@ -107,7 +107,7 @@ async def test_inv_3_requests_to_a_domain_keep_their_delay_with_jitter_across_pr
     site.pages["*"] = timed
     write_sources(follow, sources_file(site.url, "a", "b"))
     web = make_web(database, follow, min_delay_ms=60, max_delay_ms=140, max_concurrent=1)
-    sources = web.sources()
+    sources = await web.sources()
 
     async def ask(worker: int) -> None:
         async with web.open_client(sources) as client:

@@ -79,6 +79,18 @@ async def test_crawl_delay_wins_over_a_shorter_delay(database: Database, clock: 
         assert clock.monotonic() >= 30.0
 
 
+async def test_jitter_stays_where_the_site_asks_for_more_than_the_longest_delay(
+    database: Database, clock: ManualClock
+) -> None:
+    pace, begun = _pace(database, clock), []
+    for _ in range(12):
+        async with pace.turn(LIMITS, crawl_delay_s=30.0):
+            begun.append(clock.monotonic())
+    gaps = [later - earlier for earlier, later in pairwise(begun)]
+    assert all(30.0 <= gap <= 35.01 for gap in gaps)
+    assert len({round(gap, 2) for gap in gaps}) > 8
+
+
 async def test_a_hold_is_for_everybody(database: Database, clock: ManualClock) -> None:
     await _pace(database, clock, 1).hold(LIMITS.domain, timedelta(minutes=2))
     async with _pace(database, clock, 2).turn(LIMITS):

@@ -21,8 +21,11 @@ from postroom.actions.label_changes import (
     snooze_hint,
     undoing,
 )
+from postroom.actions.wording import wish
 from postroom.domain.actions import ActionType as A
+from postroom.domain.actions import parse_action
 from postroom.domain.errors import Fatal
+from postroom.triage.choices import ToolOffer
 
 LABELS = st.frozensets(st.sampled_from(["INBOX", "UNREAD", "STARRED", "TRASH", "SPAM", "Label_1", "Label_2"]))
 ACTIONS = st.sampled_from([each for each in A if each not in (A.DELETE, A.FORWARD, A.AUTO_REPLY)])
@@ -93,3 +96,21 @@ def test_an_undo_that_is_done_twice_is_done_once(action: A, before: Labels, now:
 def test_a_hint_that_cannot_be_read_is_said_to_be_so(hint: dict[str, Any]) -> None:
     with pytest.raises(Fatal, match="cannot be read"):
         inverse_of(hint)
+
+
+NEEDS: dict[A, dict[str, Any]] = {
+    A.APPLY_LABEL: {"label": "Receipts"},
+    A.REMOVE_LABEL: {"label": "Receipts"},
+    A.SNOOZE: {"amount": 1, "units": "days"},
+    A.FORWARD: {"to": ["anna@example.org"]},
+    A.AUTO_REPLY: {"body": "Thank you."},
+}
+
+
+def test_every_action_has_words_for_people_and_for_the_model() -> None:
+    said = {action: wish(parse_action(action, NEEDS.get(action))) for action in A}
+    assert all(said.values())
+    assert len(set(said.values())) == len(A)
+    on_message = frozenset({"Receipts", "TRASH", "STARRED"})
+    offered = ToolOffer(labels=("Receipts", "Travel"), on_message=on_message, forward_to=("anna@example.org",)).actions
+    assert set(offered) == set(A) - {A.DELETE}

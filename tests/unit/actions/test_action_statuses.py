@@ -15,7 +15,7 @@ def test_every_status_stands_in_the_table() -> None:
     assert not FINISHED & OPEN
 
 
-@pytest.mark.parametrize("end", [S.COMPLETED, S.REJECTED, S.EXPIRED, S.CANCELED])
+@pytest.mark.parametrize("end", [S.COMPLETED, S.REJECTED, S.EXPIRED, S.CANCELED, S.REFUSED])
 def test_what_is_over_stays_over(end: S) -> None:
     assert not LEGAL[end]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ from postroom.actions.approvals import ApprovalQuestion, ApprovalVerdict
 from postroom.actions.discord import notify
 from postroom.actions.discord.interactions import SignatureVerifier
 from postroom.actions.lifecycle import Action
+from postroom.actions.wording import letter_of
 from postroom.domain.actions import ActionStatus, ActionType, Origin
 from postroom.domain.ids import new_id
 from postroom.sim.discord import SimChannel
@@ -61,8 +63,19 @@ def test_mentions_links_and_tricks_are_inert() -> None:
     assert "\n# head" not in message["content"]
 
 
-def test_the_text_of_mail_is_not_said() -> None:
-    message = notify.asking(question())
+def test_what_would_be_sent_is_said_and_bounded() -> None:
+    asked = question(parameters={"body": f"{REPLY_TEXT} `@everyone` " + "x" * 5_000, "cc": ["boss@example.org"]})
+    letter = letter_of(asked.action, ("Ann <ann@x>",), asked.subject)
+    message = notify.asking(replace(asked, letter=letter, why="They ask for it."))
+    assert len(message["content"]) <= notify.MOST_SAID
+    for line in ("To: `Ann <ann@x>`", "Cc: `boss@example.org`", "Its subject: `Re: Hi`", "It says: `They ask for it.`"):
+        assert line in message["content"]
+    assert f"Text: `{REPLY_TEXT} \u02cb@everyone\u02cb xxx" in message["content"]
+    assert "postroom approvals show" in message["content"]
+
+
+def test_of_the_mail_itself_only_sender_and_subject_are_said() -> None:
+    message = notify.asking(replace(question(), text=REPLY_TEXT))
     assert REPLY_TEXT not in message["content"]
     assert "answer the sender with a text of 15 characters" in message["content"]
     assert "the model is not sure" in message["content"]

@@ -8,6 +8,7 @@ from postroom.actions.outbound import loop_guard
 from postroom.actions.outbound.letters import Author, Original, SendRefused, compose
 from postroom.actions.outbound.request import parse_request
 from postroom.domain.actions import ForwardParameters, ReplyParameters
+from postroom.domain.errors import BadInput
 from postroom.mail.composing import OutgoingMail
 from postroom.mail.parsing import ParsedMail, parse_mail
 
@@ -95,7 +96,7 @@ def composed(
     request = parse_request({"account_id": ID, "action_id": ID, "message_type": kind, **payload})
     parameters = ReplyParameters(body="Away.") if kind == "reply" else ForwardParameters(to=["b@books.example"])
     raw = f"From: ann@friends.example\nTo: me@example.org\nSubject: Hi\n{headers}\nHello\n".encode()
-    return compose(request, parameters, Original.of(raw), Author("me@example.org", OWN, is_attended=is_attended))
+    return compose(request, parameters, (), Original.of(raw), Author("me@example.org", OWN, is_attended=is_attended))
 
 
 def test_the_answer_goes_to_few() -> None:
@@ -120,7 +121,7 @@ def test_a_reply_without_anybody_to_answer_is_refused_with_the_reason() -> None:
     assert isinstance(refused, OutgoingMail)  # the sender's own address is the fallback
     request = parse_request({"account_id": ID, "action_id": ID, "message_type": "reply"})
     for orphan in (b"Subject: x\n\nx\n", b"To: victim@x.example\nSubject: x\n\nx\n"):
-        nobody = compose(request, ReplyParameters(body="x"), Original.of(orphan), Author("me@example.org", OWN))
+        nobody = compose(request, ReplyParameters(body="x"), (), Original.of(orphan), Author("me@example.org", OWN))
         assert nobody == SendRefused("to: there is no recipient; name at least one")
 
 
@@ -147,4 +148,5 @@ def test_an_answer_goes_where_the_sender_asks_within_his_domain(asked: str) -> N
 
 def test_attachments_that_are_not_base64_are_refused() -> None:
     bad = [{"filename": "a", "mime_type": "text/plain", "data": "%%%"}]
-    assert composed("forward", attachments=bad) == SendRefused("attachments: 'a' is not base64")
+    with pytest.raises(BadInput, match="'a' is not base64"):
+        composed("forward", attachments=bad)

@@ -36,3 +36,21 @@ def test_a_fault_in_a_group_is_told_without_the_tasks_around_it(monkeypatch: pyt
     assert "ZeroDivisionError: by zero" in done.stderr
     assert "This is a fault in Postroom" in done.stderr
     assert "Group" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["jobs", "list", "--limit", "many"], "'--limit': is not a whole number"),
+        (["rules", "apply", "R", "--cap", "0"], "'--cap': is less than 1"),
+        (["token", "create", "--name", "a", "--role", "king"], "'--role': 'king' is not one of 'dashboard',"),
+        (["jobs", "list", "--type", "\udcff"], "--type: is not text in UTF-8"),
+        (["rules", "show", "\udcff"], "name: is not text in UTF-8"),
+    ],
+)
+def test_what_is_wrong_with_an_option_is_said_in_our_words(arguments: list[str], said: str) -> None:
+    done = in_this_process(*arguments)
+    assert done.code == main.BAD_USAGE
+    assert said in " ".join(done.stderr.split())
+    assert "Input should" not in done.stderr
+    assert "Value error" not in done.stderr

@@ -46,14 +46,18 @@ def test_help_loads_the_table_and_no_room(tmp_path: Path) -> None:
     assert modules.isdisjoint({"asyncio", "pydantic", "sqlalchemy", "structlog"})
 
 
-_HEAVY = {"alembic", "cryptography", "httpx2", "opentelemetry", "psycopg", "pydantic_settings", "re2"}
+_HEAVY = {"alembic", "cryptography", "httpx2", "opentelemetry", "psycopg", "re2", "sqlalchemy", "structlog", "uvloop"}
 
 
-def test_the_list_of_jobs_loads_the_database_and_no_service(tmp_path: Path) -> None:
-    loaded_by(tmp_path, "jobs", "list")  # the first command makes the schema, which takes Alembic
+def test_the_list_of_jobs_loads_no_service_and_no_library_that_only_services_need(tmp_path: Path) -> None:
+    loaded_by(tmp_path, "jobs", "list")  # the first command makes the schema, which takes SQLAlchemy and Alembic
     modules = loaded_by(tmp_path, "jobs", "list")
-    assert rooms(modules) == {
-        *("app", "cli", "db", "domain", "eventloop", "queue", "reading", "settings", "telemetry"),
-    }
-    assert modules.isdisjoint({"structlog", *_HEAVY})
+    assert rooms(modules) == {"cli", "db", "domain", "queue", "settings", "telemetry"}
+    assert modules.isdisjoint(_HEAVY)
     assert {"postroom.queue.worker", "postroom.domain.actions", "postroom.db.postgres"}.isdisjoint(modules)
+
+
+def test_a_search_loads_the_archive_and_no_database_library(tmp_path: Path) -> None:
+    modules = loaded_by(tmp_path, "search", "invoice")
+    assert rooms(modules) == {"archive", "cli", "db", "domain", "mail", "reading", "settings", "telemetry"}
+    assert modules.isdisjoint(_HEAVY)

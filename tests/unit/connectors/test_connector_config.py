@@ -42,7 +42,7 @@ def test_everything_is_read_from_its_variable(connector: Reading) -> None:
             "CONNECTOR_BACKFILL_POLL_INTERVAL_S": "90",
             "CONNECTOR_BACKFILL_PROGRESS_INTERVAL": "10",
             "CONNECTOR_CONTACT_MAX_AGE_S": "600",
-            "CONNECTOR_CONTACT_PROOF": "passed",
+            "CONNECTOR_CONTACT_PROOF": "not_failed",
             "CONNECTOR_RECEIVING_SERVERS": "mx.home.example, mx2.home.example",
             "CONNECTOR_ALIASES": "Me@Home.example,",
         }
@@ -50,7 +50,7 @@ def test_everything_is_read_from_its_variable(connector: Reading) -> None:
     assert given.token is not None
     assert (given.token.get_secret_value(), given.switchboard_url) == ("prt_secret", "http://switchboard:8470/mcp")
     assert (given.backfill_poll_s, given.progress_interval) == (90, 10)
-    assert (given.contact_max_age_s, given.contact_proof) == (600, "passed")
+    assert (given.contact_max_age_s, given.contact_proof) == (600, "not_failed")
     assert given.believed_servers == ("mx.home.example", "mx2.home.example")
     assert given.own_addresses == ("me@home.example",)
 

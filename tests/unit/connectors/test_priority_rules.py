@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom.connectors.priority import AssignmentRule, ContactProof, PriorityRules, TierAssignment, own_form
-from postroom.domain.tiers import Tier
+from postroom.connectors.priority import ContactProof, PriorityRules, TierAssignment, own_form
+from postroom.domain.tiers import AssignmentRule, Tier
 from postroom.mail.headers import Headers
 from postroom.mail.parsing import parse_headers
 from postroom.sim.gmail.generated import GeneratedMailbox
@@ -24,6 +24,10 @@ DIRECT = TierAssignment(Tier.INTERACTIVE, AssignmentRule.DIRECT_CORRESPONDENCE)
 DEFAULT = TierAssignment(Tier.DEFAULT, AssignmentRule.FALLBACK_DEFAULT)
 
 
+PROVEN = ("Authentication-Results", GENUINE)
+LENIENT = PriorityRules(RULES.own, ContactProof.NOT_FAILED)
+
+
 def assigned(*pairs: tuple[str, str], rules: PriorityRules = RULES) -> TierAssignment:
     return rules.assign(Headers(pairs), CONTACTS, SENT)
 
@@ -32,7 +36,8 @@ def assigned(*pairs: tuple[str, str], rules: PriorityRules = RULES) -> TierAssig
 def test_the_first_rule_that_matches_wins() -> None:
     contact, reply = ("From", "ann@friends.example"), ("In-Reply-To", "<sent-1@mail.example>")
     direct, bulk = ("To", OWNER), ("List-Unsubscribe", "<https://x.example>")
-    assert assigned(contact, reply, direct, bulk) == KNOWN
+    assert assigned(contact, reply, direct, PROVEN) == KNOWN
+    assert assigned(contact, reply, direct, bulk, PROVEN) == REPLY
     assert assigned(("From", "shop@x.example"), reply, direct, bulk) == REPLY
     assert assigned(("From", "shop@x.example"), direct) == DIRECT
     assert assigned(("From", "shop@x.example"), direct, bulk) == DEFAULT
@@ -55,7 +60,7 @@ AWKWARD_SENDERS = [
 @pytest.mark.req("PQ-2")
 @pytest.mark.parametrize("sender", AWKWARD_SENDERS)
 def test_a_contact_is_known_however_the_address_is_written(sender: str) -> None:
-    assert assigned(("FROM", sender)) == KNOWN
+    assert assigned(PROVEN, ("FROM", sender)) == KNOWN
 
 
 IMPOSTORS = [
@@ -75,12 +80,14 @@ IMPOSTORS = [
 @pytest.mark.req("PQ-2", "PQ-5")
 @pytest.mark.parametrize("sender", IMPOSTORS)
 def test_an_impostor_is_no_contact(sender: str) -> None:
-    assert assigned(("From", sender)) == DEFAULT
+    assert assigned(PROVEN, ("From", sender)) == DEFAULT
+    assert assigned(("From", sender), rules=LENIENT) == DEFAULT
 
 
 @pytest.mark.req("PQ-5")
 def test_a_second_from_header_does_not_help_a_forger() -> None:
-    assert assigned(("From", "ann@friends.example"), ("From", "evil@x.example")) == DEFAULT
+    two = (("From", "ann@friends.example"), ("From", "evil@x.example"))
+    assert assigned(PROVEN, *two) == assigned(*two, rules=LENIENT) == DEFAULT
 
 
 @pytest.mark.req("PQ-2")
@@ -142,8 +149,9 @@ FORGED = [
 @pytest.mark.req("PQ-5")
 @pytest.mark.parametrize("verdict", FORGED)
 def test_a_forged_contact_gets_no_priority(verdict: str) -> None:
-    assert assigned(CONTACT, ("Authentication-Results", verdict)) == DEFAULT
-    assert assigned(CONTACT, ("Authentication-Results", verdict), ("Authentication-Results", GENUINE)) == DEFAULT
+    for rules in (RULES, LENIENT):
+        assert assigned(CONTACT, ("Authentication-Results", verdict), rules=rules) == DEFAULT
+        assert assigned(CONTACT, ("Authentication-Results", verdict), PROVEN, rules=rules) == DEFAULT
 
 
 @pytest.mark.req("PQ-5")
@@ -154,44 +162,60 @@ def test_a_sender_cannot_hide_the_verdict_behind_its_own_name(local: str) -> Non
         f"mx.google.com; spf=pass (google.com: domain of {local}@evil.example designates 1.2.3.4 as permitted) "
         f"smtp.mailfrom={local}@evil.example; dmarc=fail (p=NONE) header.from=friends.example"
     )
-    assert assigned(CONTACT, ("Authentication-Results", verdict)) == DEFAULT
+    assert assigned(CONTACT, ("Authentication-Results", verdict), rules=LENIENT) == DEFAULT
 
 
 @pytest.mark.req("PQ-5")
 def test_only_the_receiving_server_is_believed() -> None:
     others = ("Authentication-Results", "evil.example; dmarc=fail")
-    assert assigned(CONTACT, others) == KNOWN
-    assert assigned(CONTACT, others, ("Authentication-Results", FORGED[0])) == DEFAULT
-    mine = PriorityRules(RULES.own, servers=("mx.home.example",))
+    assert assigned(CONTACT, others, rules=LENIENT) == KNOWN
+    assert assigned(CONTACT, others, ("Authentication-Results", FORGED[0]), rules=LENIENT) == DEFAULT
+    mine = PriorityRules(RULES.own, ContactProof.NOT_FAILED, ("mx.home.example",))
     assert assigned(CONTACT, ("Authentication-Results", FORGED[0]), rules=mine) == KNOWN
     assert assigned(CONTACT, ("Authentication-Results", "mx.home.example; spf=fail"), rules=mine) == DEFAULT
+    boast = ("Authentication-Results", "evil.example; dmarc=pass header.from=friends.example")
+    assert assigned(CONTACT, boast) == DEFAULT
+
+
+AUTHENTICATED = [
+    GENUINE,
+    "mx.google.com; spf=fail smtp.mailfrom=list.example; dkim=pass header.d=friends.example; dmarc=pass",
+    "mx.google.com; dkim=fail header.d=list.example; dkim=pass header.i=@mail.friends.example; spf=none",
+    "mx.google.com; dkim=fail header.d=friends.example; spf=pass smtp.mailfrom=bounce@friends.example",
+    "mx.google.com; dmarc=pass header.from=friends.example",
+]
+UNPROVEN = [
+    "mx.google.com; none",
+    "mx.google.com",
+    "mx.google.com; dkim=temperror; spf=neutral; arc=fail",
+    "mx.google.com; dkim=pass header.d=evil.example; spf=pass smtp.mailfrom=evil.example",
+    "mx.google.com; dmarc=pass header.from=evil.example",
+]
+
+
+@pytest.mark.req("PQ-5")
+@pytest.mark.parametrize("verdict", AUTHENTICATED)
+def test_a_contact_is_served_first_when_the_domain_is_authenticated(verdict: str) -> None:
+    assert assigned(CONTACT, ("Authentication-Results", verdict)) == KNOWN
+    assert assigned(CONTACT, ("Authentication-Results", verdict), rules=LENIENT) == KNOWN
+
+
+@pytest.mark.req("PQ-5")
+@pytest.mark.parametrize("verdict", UNPROVEN)
+def test_a_contact_that_nothing_proves_is_served_first_only_if_the_setting_says_so(verdict: str) -> None:
+    assert assigned(CONTACT, ("Authentication-Results", verdict)) == DEFAULT
+    assert assigned(CONTACT, ("Authentication-Results", verdict), rules=LENIENT) == KNOWN
 
 
 @pytest.mark.req("PQ-5")
 @pytest.mark.parametrize(
-    "verdict",
-    [
-        GENUINE,
-        "mx.google.com; spf=fail smtp.mailfrom=list.example; dkim=pass header.d=friends.example; dmarc=pass",
-        "mx.google.com; dkim=fail header.d=list.example; dkim=pass header.i=@mail.friends.example; spf=none",
-        "mx.google.com; none",
-        "mx.google.com",
-        "mx.google.com; dkim=temperror; spf=neutral; arc=fail",
-    ],
+    "header",
+    [("List-Id", "<dev.lists.example>"), ("List-Post", "NO"), ("List-Unsubscribe", "<x>"), ("Precedence", "list")],
 )
-def test_an_honest_contact_keeps_its_priority(verdict: str) -> None:
-    assert assigned(CONTACT, ("Authentication-Results", verdict)) == KNOWN
-
-
-@pytest.mark.req("PQ-5")
-def test_how_much_proof_is_asked_for_is_configurable() -> None:
-    trusting = PriorityRules(RULES.own, proof=ContactProof.NOTHING)
-    strict = PriorityRules(RULES.own, proof=ContactProof.PASSED)
-    assert assigned(CONTACT, ("Authentication-Results", FORGED[0]), rules=trusting) == KNOWN
-    assert assigned(CONTACT, rules=strict) == DEFAULT
-    assert assigned(CONTACT, ("Authentication-Results", GENUINE), rules=strict) == KNOWN
-    unaligned = "mx.google.com; dkim=pass header.d=evil.example; spf=pass smtp.mailfrom=evil.example"
-    assert assigned(CONTACT, ("Authentication-Results", unaligned), rules=strict) == DEFAULT
+def test_list_mail_is_not_served_first_because_its_author_is_known(header: tuple[str, str]) -> None:
+    for rules in (RULES, LENIENT):
+        assert assigned(CONTACT, PROVEN, header, rules=rules).tier is not Tier.HIGH_PRIORITY
+        assert assigned(CONTACT, PROVEN, header, ("In-Reply-To", "<sent-1@mail.example>"), rules=rules) == REPLY
 
 
 @pytest.mark.req("PQ-5")

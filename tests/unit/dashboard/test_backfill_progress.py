@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 
-from postroom.dashboard.backfill.queries import possible, reached_day, resumes_at, seconds_left, state_in_words
+from postroom.dashboard.backfill.queries import possible, reached_day, seconds_left, state_in_words
 from postroom.domain.backfill import BackfillMode, BackfillStatus
 from postroom.domain.money import Micros
-from postroom.kill_switch import SwitchState
-from postroom.settings import BackfillSettings
 from postroom.switchboard.backfill.job import BackfillEvent, BackfillJob
+from postroom.switchboard.backfill.leases import WaitReason
+from postroom.switchboard.backfill.waiting import JobWait
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
-ON, OFF = SwitchState(True, True), SwitchState(True, False, NOW, "owner")
 
 
 def job(**changes: Any) -> BackfillJob:
@@ -55,39 +54,13 @@ def test_where_nobody_can_say_nothing_is_said(changes: dict[str, Any]) -> None:
     assert seconds_left(job(**changes), 10, NOW) is None
 
 
-def test_a_job_at_its_cap_goes_on_when_the_day_ends_in_the_zone_of_the_caps() -> None:
-    capped, vienna = (
-        job(status=BackfillStatus.COST_CAPPED, capped_day=NOW.date()),
-        BackfillSettings(day_zone="Europe/Vienna"),
-    )
-    assert resumes_at(capped, ON, BackfillSettings(), NOW) == datetime(2026, 5, 5, tzinfo=UTC)
-    assert resumes_at(capped, ON, vienna, NOW) == datetime(2026, 5, 4, 22, tzinfo=UTC)
-
-
-@pytest.mark.parametrize(
-    ("changes", "switch"),
-    [
-        ({"auto_resume": False}, ON),
-        ({"capped_day": None}, ON),
-        ({"capped_day": date(2026, 5, 3)}, ON),
-        ({"status": BackfillStatus.PAUSED}, ON),
-        ({}, OFF),
-    ],
-)
-def test_no_time_is_promised_to_a_job_that_does_not_go_on_by_itself(changes: dict[str, Any], switch: Any) -> None:
-    capped = job(**{"status": BackfillStatus.COST_CAPPED, "capped_day": NOW.date(), **changes})
-    assert resumes_at(capped, switch, BackfillSettings(), NOW) is None
-
-
 @pytest.mark.parametrize("status", list(BackfillStatus))
-def test_every_status_is_said_in_words_also_while_backfill_is_off(status: BackfillStatus) -> None:
-    for switch in (ON, OFF):
-        said = state_in_words(job(status=status, status_reason="the cap is reached", error=None), switch)
-        assert said[0].isupper()
-        assert said.endswith(".")
-    assert "off: switched off by owner" in state_in_words(job(status=BackfillStatus.PENDING), OFF)
-    assert "then resumes by itself" in state_in_words(job(status=BackfillStatus.COST_CAPPED), ON)
-    assert "once backfill is on again" in state_in_words(job(status=BackfillStatus.COST_CAPPED), OFF)
+def test_every_status_is_said_in_words(status: BackfillStatus) -> None:
+    wait = JobWait(WaitReason.LINE, "It waits for its turn.")
+    waits = status in (BackfillStatus.PENDING, BackfillStatus.COST_CAPPED)
+    said = state_in_words(job(status=status, status_reason="the cap is reached", error=None), wait if waits else None)
+    assert said[0].isupper()
+    assert said.endswith(".")
 
 
 def test_what_can_be_done_follows_the_table_of_transitions() -> None:

@@ -17,6 +17,14 @@ ACTIONS: list[Any] = [
     ["apply_label=A, b=c", "remove_label=INBOX", "mark_read"],
     ["snooze=3h", {"type": "forward", "to": ["a@x.example", "b@x.example"], "note": "Two\nlines"}],
     [{"type": "snooze", "until": "2030-01-01T08:00:00+01:00"}, "auto_reply=Thank you."],
+    [
+        {"type": "auto_reply", "body_html": "<p>Hi</p>", "cc": ["c@x.example"], "subject": "Received"},
+        {
+            "type": "forward",
+            "to": ["a@x.example"],
+            "attachments": [{"filename": "a.txt", "mime_type": "text/plain", "data": "aGk="}],
+        },
+    ],
     ["delete"],
 ]
 

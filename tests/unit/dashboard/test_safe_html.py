@@ -34,9 +34,19 @@ def test_nothing_of_an_attack_is_left(name: str) -> None:
 
 @given(st.lists(_PIECES | st.text(max_size=5), max_size=40).map("".join))
 def test_whatever_is_put_together_does_nothing_and_stays_so(markup: str) -> None:
-    once = safe_html(markup)
+    once = safe_html(markup, folds_quotes=True)
     assert read_frame(frame_document(once)).harms == []
     assert read_frame(frame_document(safe_html(once.html))).harms == []
+
+
+@pytest.mark.req("UX-1")
+def test_what_a_reply_quotes_is_folded_once() -> None:
+    inner = "<blockquote>they said<blockquote>I said</blockquote></blockquote>"
+    folded = f"<details><summary>Quoted text</summary>{inner}</details>"
+    assert safe_html(f"<p>Yes.</p>{inner}<p>Bye</p>", folds_quotes=True).html == f"<p>Yes.</p>{folded}<p>Bye</p>"
+    assert safe_html(inner, folds_quotes=True).html == inner  # all that there is stays open
+    assert safe_html("a<details><summary>x</summary>b</details>", folds_quotes=True).html == "axb"
+    assert safe_html(f"<p>Yes.</p>{inner[:-26]}", folds_quotes=True).html.endswith("</blockquote></details>")
 
 
 def test_what_people_write_is_kept() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom.dashboard.display.foreign_content import download, host_of, linked, safe_url
+from postroom.dashboard.display.foreign_content import download, folded, host_of, linked, safe_url
 from postroom.dashboard.forms import mistake_in
 from postroom.domain.errors import BadInput
 from postroom.mail.query import QueryError
@@ -16,6 +16,18 @@ from tests.support.hostile_mail import read_page
 @given(st.text() | st.from_regex(r"(https?://|mailto:|javascript:)[\x20-\x7e]{0,40}"))
 def test_no_text_is_more_than_text(text: str) -> None:
     assert read_page(str(linked(text.replace("\ud800", "")))).harms == []
+    assert read_page(str(folded(text.replace("\ud800", "")))).harms == []
+
+
+@pytest.mark.req("UX-1")
+def test_quoted_lines_are_folded_unless_there_is_nothing_else() -> None:
+    quote = "> one\n> two\n> <b>\n"
+    folding = '<details class="quoted"><summary>Quoted text</summary>&gt; one\n&gt; two\n&gt; &lt;b&gt;\n</details>'
+    assert folded(f"Yes.\n{quote}Bye") == f"Yes.\n{folding}Bye"
+    assert folded(f"Yes.\n{quote[:-1]}").endswith("&lt;b&gt;</details>")
+    assert folded(quote) == linked(quote)
+    assert folded("Yes.\n> one\n> two\nBye") == linked("Yes.\n> one\n> two\nBye")
+    assert "<details" in folded("Yes.\n-----Original Message-----\nFrom: Ann")
 
 
 def test_an_address_becomes_a_link_without_the_full_stop_after_it() -> None:

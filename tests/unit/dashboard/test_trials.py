@@ -6,12 +6,9 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
-
 from postroom.archive.backend import MailReader
-from postroom.dashboard.rules import queries
 from postroom.domain.clock import ManualClock
-from postroom.triage.rules.trial import TrialSubject
+from postroom.triage.rules.trial import TrialSubject, replay_newest
 
 
 class NothingButSpam:
@@ -26,8 +23,8 @@ class NothingButSpam:
             yield SimpleNamespace(labels=("SPAM",))
 
 
-def test_mail_that_is_passed_over_counts_against_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queries, "_LONGEST_S", 0)
+def test_mail_that_is_passed_over_counts_against_the_time() -> None:
     archive = NothingButSpam()
-    _, is_cut_short = queries._replayed(cast(MailReader, archive), TrialSubject([]), ManualClock().now(), 10)
+    now = ManualClock().now()
+    _, is_cut_short = replay_newest(TrialSubject([]), cast(MailReader, archive), now, 10, keep=1, longest_s=0)
     assert (archive.drawn, is_cut_short) == (1, True)

@@ -11,20 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postroom.domain.model_costs import (
-    MOST_BYTES_BESIDE_TEXT,
     MOST_GUIDANCE_BYTES,
     MOST_HEADER_BYTES,
     MOST_INSTRUCTION_BYTES,
     MOST_LABEL_BYTES,
-    MOST_TEXT_BYTES,
+    MOST_REQUEST_BYTES,
     MOST_THREAD_BYTES,
     MOST_TOOL_BYTES,
+    PROVIDER_ALLOWANCE,
     CostMeter,
     FixedTariff,
+    PublishedTariff,
     TokenCounts,
     as_data,
     cut_to_bytes,
-    most_input_tokens,
     tariff_for,
 )
 from postroom.triage.choices import MOST_ADDRESS_BYTES, MOST_LABEL_CHOICES_BYTES, ToolOffer, bounded
@@ -58,7 +58,8 @@ def test_published_prices_are_those_of_the_price_list() -> None:
 )
 def test_what_has_no_price_has_no_tariff_and_lets_nothing_be_spent(provider: str | None, model: str | None) -> None:
     assert tariff_for(provider, model) is None
-    assert CostMeter(None, 100).most("hello") is None
+    assert CostMeter(None, 100).most(1_000) is None
+    assert CostMeter(None, 100).dearest is None
 
 
 def test_a_price_of_ones_own_wins_over_the_published_one() -> None:
@@ -118,7 +119,8 @@ def test_no_prompt_is_longer_than_what_was_reserved_for_it(text: str, subject: s
     question = question_about(mail, _briefing(text, names, names), problem="reason: " + "x" * 600)
     assert _parts_fit(question)
     size = _bytes(question.instructions) + _bytes(question.content) + _tool_bytes(question)
-    assert size < most_input_tokens(mail.text) <= MOST_BYTES_BESIDE_TEXT + MOST_TEXT_BYTES
+    assert size <= question.size + 2_000, "the frame of a provider"
+    assert question.size < MOST_REQUEST_BYTES
     assert question.content.count("<mail>") == question.content.count("</mail>") == 1
     assert question.content.count("<thread>") == question.content.count("</thread>") == 1
     data = question.content.partition("<mail>\n")[2].partition("\n</mail>")[0]
@@ -154,7 +156,14 @@ def _tool_bytes(question: ModelQuestion) -> int:
 
 def test_the_most_is_that_of_one_question_and_its_longest_answer() -> None:
     meter = CostMeter(FixedTariff(Decimal(1), Decimal(10)), 100)
-    assert meter.most("hello") == most_input_tokens("hello") + 1_000
+    assert meter.most(5) == 5 + PROVIDER_ALLOWANCE + 1_000
+    assert meter.dearest == MOST_REQUEST_BYTES + PROVIDER_ALLOWANCE + 1_000
+
+
+@pytest.mark.req("BF-9")
+def test_the_most_is_at_the_dearest_rate_for_input_which_is_writing_a_cache() -> None:
+    tariff = PublishedTariff("anthropic", "claude-haiku-4-5")
+    assert tariff.most(1_000_000, 0) > tariff.cost(TokenCounts(1_000_000, 0))
 
 
 def test_every_tool_at_once_has_room_for_what_it_may_name() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -30,9 +31,15 @@ def test_an_id_from_a_person_is_brought_to_its_canonical_form_or_refused() -> No
         parse_id("42", "job")
 
 
+@given(st.integers(-(10**11), 10**11))
+def test_cents_survive_being_written_and_read(cents: int) -> None:
+    written = format_dollars(from_cents(cents))
+    assert parse_dollars(written.replace(",", "").replace("-$", "-")) == from_cents(cents)
+
+
 @given(st.integers(-(10**15), 10**15))
-def test_money_survives_being_written_and_read(amount: int) -> None:
-    assert parse_dollars(format_dollars(Micros(amount)).replace(",", "").replace("-$", "-")) == amount
+def test_people_read_money_in_dollars_and_cents(amount: int) -> None:
+    assert re.fullmatch(r"less than \$0\.01|-?\$[\d,]+\.\d\d", format_dollars(Micros(amount)))
 
 
 @given(st.integers(0, 10**12))
@@ -41,11 +48,13 @@ def test_cents_never_hide_a_fraction_of_a_cent(amount: int) -> None:
     assert from_cents(cents) >= amount > from_cents(cents) - from_cents(1)
 
 
-def test_dollars_are_read_and_shown_exactly() -> None:
+def test_dollars_are_read_exactly_and_shown_to_the_cent() -> None:
     assert parse_dollars("$1.50") == 1_500_000
     assert parse_dollars("0.0000001") == 1, "finer than a micro-dollar rounds up"
     assert format_dollars(Micros(1_234 * MICROS_PER_DOLLAR)) == "$1,234.00"
-    assert format_dollars(Micros(-1_234_567)) == "-$1.234567"
+    assert format_dollars(Micros(-1_234_567)) == "-$1.23"
+    assert format_dollars(Micros(1)) == "less than $0.01"
+    assert format_dollars(Micros(0)) == "$0.00"
 
 
 @pytest.mark.parametrize("text", ["", "ten", "NaN", "Infinity", "1,50"])

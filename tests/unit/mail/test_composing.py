@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from postroom.domain.errors import BadInput
 from postroom.mail.addresses import Address
-from postroom.mail.composing import MAX_REFERENCES, OutgoingAttachment, OutgoingMail, forward_of, reply_to
+from postroom.mail.composing import MAX_REFERENCES, OutgoingAttachment, OutgoingMail, reply_to
 from postroom.mail.parsing import ParsedMail, parse_mail
 
 # The same examples on every run; how long one takes is not what these tests are about.
@@ -194,22 +194,6 @@ def test_hostile_mail_can_be_answered_without_carrying_its_tricks() -> None:
     assert read.in_reply_to is None
 
 
-def test_a_forward_is_a_new_conversation_with_the_original_text_and_attachments() -> None:
-    html = "--b\nContent-Type: text/html\n\n<p>See <b>this</b></p>\n"
-    body = f"{html}--b\nContent-Type: image/png; name=x.png\n\nPNG\n--b--\n"
-    parsed = original("Content-Type: multipart/mixed; boundary=b\n", body)
-    sent = forward_of(parsed, from_=ME, to=(Address("d@example.org"),), text="For you")
-    read = parse_mail(sent.to_bytes())
-    assert read.subject == "Fwd: Lunch"
-    assert (read.in_reply_to, read.references) == (None, ())
-    assert read.text == (
-        "For you\n\n---------- Forwarded message ---------\nFrom: Ana Silva <ana@example.org>\n"
-        "Date: 2026-03-02 10:00 UTC\nSubject: Lunch\nTo: Me <me@example.org>, b@example.org\n"
-        "Cc: c@example.org\n\nSee this\n"
-    )
-    assert [(a.filename, a.content_type, a.content()) for a in read.attachments] == [("x.png", "image/png", b"PNG")]
-
-
 def test_a_reply_that_no_person_wrote_says_so() -> None:
     sent = reply_to(original(), from_=ME, text="Away.", auto_submitted="auto-replied")
     assert parse_mail(sent.to_bytes()).auto_submitted == "auto-replied"
@@ -218,44 +202,3 @@ def test_a_reply_that_no_person_wrote_says_so() -> None:
 def test_nothing_else_can_be_said_of_how_a_message_came_about() -> None:
     with pytest.raises(BadInput, match="auto_submitted"):
         reply_to(original(), from_=ME, text="x", auto_submitted="no\r\nBcc: eve@example.org")
-
-
-def test_a_signed_message_travels_whole_and_its_bytes_are_kept() -> None:
-    raw = (
-        b"From: Ana <ana@example.org>\r\nSubject: Contract\r\nMIME-Version: 1.0\r\n"
-        b'Content-Type: multipart/signed; protocol="application/pgp-signature"; boundary=b\r\n\r\n'
-        b"--b\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Transfer-Encoding: 8bit\r\n\r\n"
-        b"Gr\xc3\xbc\xc3\x9fe\r\n"
-        b"--b\r\nContent-Type: application/pgp-signature\r\n\r\nxyz\r\n--b--\r\n"
-    )
-    forward = forward_of(parse_mail(raw), from_=ME, to=(ANA,), text="See below.", raw=raw)
-    sent = forward.to_bytes()
-    assert raw.rstrip() in sent
-    assert b"Content-Type: message/rfc822" in sent
-    assert "Subject: Contract" in parse_mail(sent).best_text
-
-
-def test_an_invitation_is_not_lost_on_the_way() -> None:
-    raw = (
-        b"From: Ana <ana@example.org>\r\nSubject: Lunch\r\nContent-Type: multipart/alternative; boundary=b\r\n\r\n"
-        b"--b\r\nContent-Type: text/plain\r\n\r\nAt noon?\r\n"
-        b"--b\r\nContent-Type: text/calendar; method=REQUEST\r\n\r\nBEGIN:VCALENDAR\r\n--b--\r\n"
-    )
-    sent = forward_of(parse_mail(raw), from_=ME, to=(ANA,), raw=raw).to_bytes()
-    assert raw.rstrip() in sent
-
-
-def test_an_ordinary_message_is_taken_apart_even_where_its_bytes_are_at_hand() -> None:
-    raw = b"From: ana@example.org\nSubject: Lunch\n\nAt noon?\n"
-    sent = parse_mail(forward_of(parse_mail(raw), from_=ME, to=(ANA,), raw=raw).to_bytes())
-    assert "At noon?" in sent.best_text
-    assert sent.attachments == ()
-
-
-@pytest.mark.parametrize("body", ["a\0b\n", "<p>a&#0;&#xD800;b</p>"])
-def test_what_no_mail_can_carry_does_not_keep_a_message_from_being_forwarded(body: str) -> None:
-    kind = "text/html" if body.startswith("<") else "text/plain"
-    sent = forward_of(original(f"Content-Type: {kind}\n", body), from_=ME, to=(ANA,), html="<p>note</p>")
-    read = parse_mail(sent.to_bytes())
-    assert "Forwarded message" in (read.text or "")
-    assert "note" in (read.html or "")

@@ -84,7 +84,7 @@ def test_a_missing_permission_is_named_with_its_remedy() -> None:
     assert isinstance(error, PermissionMissing)
     assert error.scope == "https://mail.google.com/"
     assert "https://mail.google.com/" in error.message
-    assert "postroom account add" in error.message
+    assert "postroom account add gmail --email ADDRESS --client-secrets FILE --full-access`" in error.message
 
 
 def test_the_newer_shape_of_googles_errors_is_understood() -> None:

@@ -47,7 +47,7 @@ def test_attributes_are_methods_outcomes_and_lanes(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(transport, "_calls", meter.create_counter("calls"))
     monkeypatch.setattr(transport, "_latency", meter.create_histogram("latency"))
     monkeypatch.setattr(transport, "_waited", meter.create_histogram("waited"))
-    transport.record_call("messages.get", ERRORS["gone"], 0.1)
+    transport.record_call("messages.get", PriorityLane.LIVE, ERRORS["gone"], 0.1)
     transport.record_wait(PriorityLane.LIVE, 5, 0.0)
     found: Any = reader.get_metrics_data()
     metrics = found.resource_metrics[0].scope_metrics[0].metrics

@@ -187,6 +187,24 @@ def test_one_slot_is_left_to_the_urgent() -> None:
     assert virtual_time.run(main()) == 0.0
 
 
+@pytest.mark.req("SY-3")
+def test_a_person_does_not_wait_for_the_rate_that_a_walk_has_slowed_down_to() -> None:
+    async def main() -> tuple[float, float]:
+        limiter = limiter_for(None, VirtualClock(), tuning=TunerLimits(start_rps=0.1, min_rps=0.1))
+        calls, now = Calls(limiter), asyncio.get_running_loop().time
+        await calls.make(PriorityLane.SYNC, 0, 0.0)
+        began = now()
+        for _ in range(6):
+            await calls.make(PriorityLane.USER_ACTION, 0, 0.0)
+        person = now() - began
+        await calls.make(PriorityLane.SYNC, 0, 0.0)
+        return person, now() - began
+
+    person, walk = virtual_time.run(main())
+    assert person == 0.0
+    assert walk >= 60.0, "the walk pays for it"
+
+
 def test_a_pause_that_gmail_asked_for_holds_everyone() -> None:
     async def main() -> float:
         limiter = small_limiter()

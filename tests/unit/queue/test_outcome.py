@@ -21,6 +21,7 @@ from postroom.queue.outcome import (
     Settlement,
     Succeeded,
     TimedOut,
+    describe,
     settle,
 )
 
@@ -33,6 +34,16 @@ def job(attempt: int = 1, max_attempts: int = 5) -> ClaimedJob:
 
 def settled(outcome: Outcome, attempt: int = 1) -> Settlement:
     return settle(job(attempt), outcome, RetryPolicy(), NOW, Random(1))
+
+
+def test_an_error_that_was_raised_from_itself_or_says_the_same_is_told_once() -> None:
+    error, wrapped = Fatal("no such label"), Fatal("no such label")
+    error.__cause__ = wrapped
+    wrapped.__cause__ = error
+    assert describe(error) == "Fatal: no such label"
+    outer = Retryable("later")
+    outer.__cause__ = error
+    assert describe(outer) == "Retryable: later <- Fatal: no such label"
 
 
 @pytest.mark.req("JB-4")

@@ -10,6 +10,7 @@ import pytest
 
 from postroom.db.tables.mail import STATUSES
 from postroom.domain.backfill import BackfillStatus
+from postroom.domain.errors import BadInput
 from postroom.switchboard.backfill.job import (
     FINISHED,
     TRANSITIONS,
@@ -18,6 +19,7 @@ from postroom.switchboard.backfill.job import (
     is_legal,
     status_after,
 )
+from postroom.switchboard.backfill.leases import ProgressReport
 
 GUIDE = Path(__file__).parents[3] / "docs" / "backfill.md"
 
@@ -60,3 +62,9 @@ def test_a_finished_job_stays_finished_and_every_other_can_still_be_finished() -
     sources = {source for transition in TRANSITIONS.values() for source in transition.sources}
     assert sources == set(BackfillStatus) - FINISHED
     assert {source for source in BackfillStatus if is_legal(BackfillEvent.CANCEL, source)} == sources
+
+
+def test_a_refused_report_names_the_status_as_people_write_it() -> None:
+    with pytest.raises(BadInput, match="status: 'paused' is not one of") as refused:
+        ProgressReport("j", 1, 0, 0, status=BackfillStatus.PAUSED)
+    assert "<" not in refused.value.message

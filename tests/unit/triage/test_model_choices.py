@@ -59,6 +59,21 @@ def test_what_the_model_may_never_do_is_not_offered_and_not_accepted() -> None:
             read(tool, GOOD)
 
 
+@pytest.mark.req("JB-10", "JB-11")
+def test_a_reply_is_copied_only_to_addresses_that_were_offered() -> None:
+    choice = read("auto_reply", GOOD | {"body": "Done.", "cc": ["anna@example.org", "anna@example.org"]})
+    assert choice.wanted is not None
+    assert choice.wanted.parameters_json() == {"body": "Done.", "cc": ["anna@example.org"]}
+    with pytest.raises(UnusableAnswer, match="cc: holds an address that was not offered"):
+        read("auto_reply", GOOD | {"body": "Done.", "cc": ["eve@evil.example"]})
+    not_for_it: list[dict[str, Any]] = [{"to": ["anna@example.org"]}, {"attachments": []}, {"body_html": "<p>x</p>"}]
+    for more in not_for_it:
+        with pytest.raises(UnusableAnswer, match="does not belong there"):
+            read("auto_reply", GOOD | {"body": "Done."} | more)
+    with pytest.raises(UnusableAnswer):
+        read("auto_reply", GOOD | {"body": "Done.", "cc": []}, ToolOffer())
+
+
 @pytest.mark.parametrize(
     ("offer", "tool"),
     [(ToolOffer(), "forward"), (ToolOffer(), "apply_label"), (ToolOffer(labels=("A",)), "remove_label")],

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postroom.domain.actions import CONSEQUENCES, ActionType, Consequence, WantedAction, meaning, parse_action
+from postroom.domain.actions import CONSEQUENCES, DOING, ActionType, Consequence, WantedAction, meaning, parse_action
 from postroom.settings import SafetySettings
 from postroom.triage.choices import ModelChoice
 from postroom.triage.decision import DecidedBy
@@ -78,7 +78,8 @@ def test_a_dangerous_action_waits_whoever_wants_it_but_for_a_rule_that_the_owner
         assert reasons_for(wanted, DecidedBy.RULE, 1.0, SAFETY)
         assert not reasons_for(wanted, DecidedBy.RULE, 1.0, SAFETY, unattended=True)
         always = SafetySettings(always_approve=str(action))
-        assert reasons_for(wanted, DecidedBy.RULE, 1.0, always, unattended=True) == (f"{action} always needs approval",)
+        expected = (f"{DOING[action]} always needs approval",)
+        assert reasons_for(wanted, DecidedBy.RULE, 1.0, always, unattended=True) == expected
 
 
 @pytest.mark.req("JB-11")

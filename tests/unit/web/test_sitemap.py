@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from postroom.web.fetching.interface import BadAnswer, TooLarge
-from postroom.web.listings import MOST_ENTRIES, DateWindow, Modified, SitemapEntry, read_modified, read_sitemap
+from postroom.web.listings import MOST_ENTRIES, DateWindow, ListedUrl, Modified, read_modified, read_sitemap
 
 pytestmark = pytest.mark.req("WB-9")
 
@@ -39,7 +39,7 @@ def test_pages_come_in_order_with_their_age() -> None:
 
 def test_an_index_has_children_and_no_pages() -> None:
     found = read_sitemap(urlset("<sitemap><loc>https://e.com/1.xml</loc></sitemap>", "sitemapindex"), LARGEST)
-    assert found.children == (SitemapEntry("https://e.com/1.xml"),)
+    assert found.children == (ListedUrl("https://e.com/1.xml"),)
     assert found.pages == ()
 
 

@@ -67,10 +67,15 @@ def test_a_source_that_is_not_there_is_named_with_those_that_are() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "place", "problem"),
     [
-        ('slug = "gazette"', 'slug = "The Gazette"', "source 'The Gazette' slug", "pattern"),
-        ('slug = "gazette"', "", "source 'The Gazette' slug", "required"),
+        ('slug = "gazette"', 'slug = "The Gazette"', "source 'The Gazette' slug", "lower-case letters"),
+        ('slug = "gazette"', "", "source 'The Gazette' slug", "missing"),
         ('name = "The Gazette"', "colour = 1", "source 'gazette' colour", "no such key"),
-        ('domains = ["Gazette.example", "archive.example"]', "domains = []", "source 'gazette' domains", "at least 1"),
+        (
+            'domains = ["Gazette.example", "archive.example"]',
+            "domains = []",
+            "source 'gazette' domains",
+            "fewer than 1",
+        ),
         ('"Gazette.example"', '"http://x"', "source 'gazette' domains", "host"),
         ('mode = "sitemap"', 'mode = "rss"', "source 'gazette' endpoint 'sitemap' mode", "SITEMAP"),
         ("/sitemap.xml", "/{yyyy}.xml", "source 'gazette' endpoint 'sitemap'", "archive's url"),
@@ -82,7 +87,7 @@ def test_a_source_that_is_not_there_is_named_with_those_that_are() -> None:
         ("max_delay_ms = 15000", "max_delay_ms = 1", "source 'gazette'", "min_delay_ms is more"),
         ('links = ["/issue/"]', 'links = ["(unclosed"]', "source 'gazette' endpoint 'archive' links", "RE2"),
         ('links = ["/issue/"]', 'page_parameter = "p"', "source 'gazette' endpoint 'archive'", "pagination"),
-        ("max_urls = 100", "max_urls = 0", "source 'gazette' max_urls", "greater"),
+        ("max_urls = 100", "max_urls = 0", "source 'gazette' max_urls", "less than 1"),
         ("[[source]]", "colour = 1\n[[source]]", "colour", "no such key"),
         ("[[source]]", "[[source]", "sources.toml", "not valid TOML"),
     ],

@@ -1,7 +1,7 @@
 """The job `approval.notify`: posts a question in Discord and removes its buttons once it is answered.
 
-It may run any number of times. Of a message only sender and subject are shown, as inert text: no mention, link or
-markup in it has an effect.
+It may run any number of times. Of a message only sender and subject are shown, and of the mail that would be sent its
+recipients and the beginning of its text, as inert text: no mention, link or markup in it has an effect.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sqlalchemy import select, update
 from postroom.actions import approvals, lifecycle
 from postroom.actions.approvals import ApprovalQuestion, ApprovalVerdict, NoticeState, standing
 from postroom.actions.discord.client import DiscordChannel, MessageGone
-from postroom.actions.wording import deed
+from postroom.actions.wording import LetterPreview, deed
 from postroom.db import Tx
 from postroom.db.tables.triage import approval_notices
 from postroom.domain.actions import ActionStatus
@@ -33,6 +33,7 @@ DiscordJson = dict[str, Any]
 MOST_SAID = 2_000
 _MOST_OF_A_FIELD = 150
 _MOST_REASONS = 5
+_MOST_OF_A_LETTER = 600
 _SUPPRESS_EMBEDS = 1 << 2
 _PREFIX = "postroom"
 _CUSTOM_ID = re.compile(
@@ -83,17 +84,28 @@ def _message(question: ApprovalQuestion, state: str, components: list[DiscordJso
         f"From: {inert(question.sender)}",
         f"Subject: {inert(question.subject)}",
         f"Would: {inert(deed(action))}",
-        *([f"The answer goes to: {inert(question.answers_go_to)}"] if question.answers_go_to else []),
-        f"Wanted by: {inert(action.wanted_by)}",
+        *(_letter_lines(question.letter) if question.letter else ()),
+        f"Requested by: {inert(action.wanted_by)}",
+        *([f"It says: {inert(question.why)}"] if question.why else []),
         *(f"Because: {inert(reason)}" for reason in action.reasons[:_MOST_REASONS]),
         f"`postroom approvals show {action.id}`",
     ]
-    return {
-        "content": "\n".join(lines)[:MOST_SAID],
-        "components": components,
-        "allowed_mentions": {"parse": []},
-        "flags": _SUPPRESS_EMBEDS,
-    }
+    return {**said_plainly("\n".join(lines)), "components": components}
+
+
+def said_plainly(text: str) -> DiscordJson:
+    """A message that mentions no one and shows no preview of a link."""
+    return {"content": text[:MOST_SAID], "allowed_mentions": {"parse": []}, "flags": _SUPPRESS_EMBEDS}
+
+
+def _letter_lines(letter: LetterPreview) -> list[str]:
+    """Whom it goes to and what it says, from the beginning on."""
+    lines = [f"To: {inert(', '.join(letter.to))}"]
+    lines += [f"Cc: {inert(', '.join(letter.cc))}"] if letter.cc else []
+    lines += [f"Its subject: {inert(letter.subject)}"]
+    lines += [f"Attached: {inert(', '.join(letter.attachments))}"] if letter.attachments else []
+    said = letter.text or letter.html
+    return [*lines, f"Text: {inert(said, _MOST_OF_A_LETTER)}"] if said else lines
 
 
 def _buttons(action_id: str) -> DiscordJson:
@@ -123,6 +135,7 @@ class ApprovalNotifier:
             notice = await self._ask(context, self._channel, question)
             question, _ = await _situation(context)
         if question.is_open:
+            await self._ask_again(context, self._channel, question, notice)
             return await _finish(context, question, "asked")
         if notice is None or notice.state == NoticeState.CLOSED:
             return {"outcome": "nothing to ask"}
@@ -141,6 +154,18 @@ class ApprovalNotifier:
             step.result = {"message_id": message_id}
         await context.write(lambda tx: _note(tx, context, action_id, NoticeState.SENT, message_id))
         return _Notice(message_id, NoticeState.SENT)
+
+    async def _ask_again(
+        self, context: JobContext, channel: DiscordChannel, question: ApprovalQuestion, notice: _Notice | None
+    ) -> None:
+        """An approval was taken back after its message had lost its buttons: they return."""
+        if notice is None or notice.message_id is None or notice.state is not NoticeState.CLOSED:
+            return
+        try:
+            await channel.edit(notice.message_id, asking(question))
+        except MessageGone:
+            return
+        await context.write(lambda tx: _note(tx, context, question.action.id, NoticeState.SENT))
 
     async def _close(self, channel: DiscordChannel, message_id: str, question: ApprovalQuestion) -> None:
         try:
@@ -169,8 +194,8 @@ async def _finish(context: JobContext, question: ApprovalQuestion, outcome: str)
 
     def end(tx: Tx) -> Json:
         status = lifecycle.get_action(tx, action_id, lock=True).status
-        if question.is_open and status is not ActionStatus.APPROVED_PENDING:
-            raise Retryable("The question was answered just now.", retry_after=timedelta(0))
+        if question.is_open is not (status is ActionStatus.APPROVED_PENDING):
+            raise Retryable("The question was answered, or opened again, just now.", retry_after=timedelta(0))
         if outcome == NoticeState.CLOSED:
             _note(tx, context, action_id, NoticeState.CLOSED)
         return {"outcome": outcome}

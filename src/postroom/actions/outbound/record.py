@@ -160,12 +160,15 @@ async def end_sent(context: JobContext, action: Action, sent_message_id: str) ->
     await context.complete(end)
 
 
-async def end_refused(context: JobContext, action: Action, reason: str) -> None:
-    await context.complete(_failing(context, action, reason, mark_given_up, {"outcome": "refused", "reason": reason}))
+async def end_refused(context: JobContext, action: Action, reason: str, *, is_routine: bool) -> None:
+    """A routine refusal is no failure: a guard did what it is for."""
+    becomes = ActionStatus.REFUSED if is_routine else ActionStatus.FAILED
+    result = {"outcome": "refused", "reason": reason}
+    await context.complete(_ending(context, action, reason, mark_given_up, result, becomes))
 
 
 async def end_unclear(context: JobContext, action: Action) -> None:
-    await context.complete(_failing(context, action, UNCLEAR, mark_unclear, {"outcome": "unclear"}))
+    await context.complete(_ending(context, action, UNCLEAR, mark_unclear, {"outcome": "unclear"}))
 
 
 async def fail_if_final(context: JobContext, action: Action, error: Exception) -> None:
@@ -176,7 +179,7 @@ async def fail_if_final(context: JobContext, action: Action, error: Exception) -
         text, keep = _exhausted(context, error), _as_it_stands
     else:
         return
-    await context.write(_failing(context, action, text, keep, None))
+    await context.write(_ending(context, action, text, keep, None))
 
 
 async def fail_named(context: JobContext, reason: str) -> None:
@@ -205,13 +208,18 @@ def _as_it_stands(tx: Tx, action_id: str, now: object) -> None:
     """A draft may exist, and may have been sent; the next attempt looks for it."""
 
 
-def _failing(
-    context: JobContext, action: Action, reason: str, keep: Callable[[Tx, str, Any], None], result: Json
+def _ending(
+    context: JobContext,
+    action: Action,
+    reason: str,
+    keep: Callable[[Tx, str, Any], None],
+    result: Json,
+    becomes: ActionStatus = ActionStatus.FAILED,
 ) -> Callable[[Tx], Json]:
     def end(tx: Tx) -> Json:
         now = context.queue.clock.now()
         keep(tx, action.id, now)
-        lifecycle.move_action(tx, action.id, ActionStatus.EXECUTING, ActionStatus.FAILED, now, error=reason)
+        lifecycle.move_action(tx, action.id, ActionStatus.EXECUTING, becomes, now, error=reason)
         return result
 
     return end

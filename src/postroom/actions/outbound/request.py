@@ -5,18 +5,16 @@ Postroom's own jobs name the action and leave the content out.
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from postroom.domain.actions import LONGEST_BODY, MOST_RECIPIENTS, ActionType
+from postroom.domain.actions import LONGEST_BODY, MOST_ATTACHMENTS, MOST_RECIPIENTS, ActionType, FileParameters
 from postroom.domain.errors import BadInput, Fatal
 from postroom.domain.jobs import OUTBOUND_SEND
-from postroom.mail.composing import OutgoingAttachment
+from postroom.domain.validation import problem_text
 from postroom.queue import NewJob
 
 # Repeatable, so that an action retried by hand takes up its sending where it stood; what was sent is never sent again.
@@ -50,32 +48,15 @@ def outbound_job(
     return NewJob(OUTBOUND_SEND.name, payload, key=f"{OUTBOUND_SEND.name}:{account_id}:{action_id}")
 
 
-MOST_ATTACHMENTS = 20
-
 _Address = Annotated[str, StringConstraints(strip_whitespace=True, min_length=3, max_length=320)]
 _Addresses = Annotated[list[_Address], Field(max_length=MOST_RECIPIENTS)]
 _Id = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
 
 
-class _PayloadPart(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class InlineAttachment(_PayloadPart):
-    filename: Annotated[str, StringConstraints(min_length=1, max_length=255)]
-    mime_type: Annotated[str, StringConstraints(min_length=3, max_length=255)]
-    data: str
-
-    def decoded(self) -> OutgoingAttachment:
-        try:
-            content = base64.b64decode(self.data, validate=True)
-        except (binascii.Error, ValueError):
-            raise BadInput("attachments", f"{self.filename[:60]!r} is not base64") from None
-        return OutgoingAttachment(self.filename, self.mime_type, content)
-
-
-class SendRequest(_PayloadPart):
+class SendRequest(BaseModel):
     """What to send. Everything from `to` on is taken from the action and from the original where it is left out."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     account_id: _Id
     action_id: _Id
@@ -88,12 +69,12 @@ class SendRequest(_PayloadPart):
     body_plain: Annotated[str, StringConstraints(max_length=LONGEST_BODY)] | None = None
     body_html: Annotated[str, StringConstraints(max_length=4 * LONGEST_BODY)] | None = None
     references: Annotated[list[Annotated[str, StringConstraints(max_length=998)]], Field(max_length=100)] = []
-    attachments: Annotated[list[InlineAttachment], Field(max_length=MOST_ATTACHMENTS)] = []
+    attachments: Annotated[list[FileParameters], Field(max_length=MOST_ATTACHMENTS)] = []
 
 
 def parse_request(payload: Mapping[str, Any]) -> SendRequest:
     try:
         return SendRequest.model_validate(payload)
     except ValidationError as error:
-        problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
-        raise BadInput(".".join(map(str, problem["loc"])) or "payload", problem["msg"]) from None
+        problem = error.errors(include_input=False, include_url=False)[0]
+        raise BadInput(".".join(map(str, problem["loc"])) or "payload", problem_text(problem)) from None

@@ -89,6 +89,10 @@ class _Task:
     """In which a reply goes; None for what begins a conversation."""
 
     @property
+    def is_from_person(self) -> bool:
+        return self.action.origin is Origin.PERSON
+
+    @property
     def mark(self) -> HeaderMark:
         return HeaderMark(ACTION_HEADER, self.action.id)
 
@@ -136,7 +140,7 @@ class MailSender:
                 drafted = await self._draft(task, outbox, is_first=known is None)
                 step.result = drafted.reason if isinstance(drafted, SendRefused) else {"draft_id": drafted.draft_id}
             if isinstance(drafted, SendRefused):
-                await ending.end_refused(context, task.action, drafted.reason)
+                await ending.end_refused(context, task.action, drafted.reason, is_routine=drafted.is_routine)
                 return
             known = drafted
         if known.stage is SendStage.SENT and known.sent_message_id:
@@ -167,10 +171,18 @@ class MailSender:
         action, email = task.action, task.account.email
         raw = await self._originals.raw(await self._mailboxes.of(task.account), email, action.gmail_id, task.key)
         parameters = action.wanted.parameters
-        is_attended = action.origin is Origin.PERSON or action.answered_by is not None
-        author = Author(email, task.own_addresses, is_attended=is_attended)
+        files = await task.context.queue.database.read(lambda tx: lifecycle.files_of(tx, action.id))
+        author = Author(
+            email,
+            task.own_addresses,
+            task.account.display_name or "",
+            is_person=task.is_from_person,
+            is_attended=task.is_from_person or action.answered_by is not None,
+        )
         # 25 MB take seconds to take apart and to write anew: others go on meanwhile.
-        return await asyncio.to_thread(lambda: compose(task.request, parameters, Original.of(raw, task.labels), author))
+        return await asyncio.to_thread(
+            lambda: compose(task.request, parameters, files, Original.of(raw, task.labels), author)
+        )
 
     async def _deliver(self, task: _Task, outbox: Outbox, known: Outbound) -> str | None:
         """Send the draft on record; the sent message's id, or None if its fate is unknown."""
@@ -215,11 +227,12 @@ async def _remove(outbox: Outbox, draft: MailDraft) -> None:
 
 def _begin(tx: Tx, task: _Task, letter: OutgoingMail) -> SendRefused | None:
     now, action = task.context.queue.clock.now(), task.action
-    if task.request.message_type is MessageType.REPLY:
+    if task.request.message_type is MessageType.REPLY and not task.is_from_person:
         addressed = [address.address for address in (*letter.to, *letter.cc)]
         answered = record.take_reply_turn(tx, action.account_id, action.id, addressed, now)
         if answered is not None:
-            return SendRefused(f"not answered: {answered} got an automatic answer within the last 24 hours")
+            reason = f"not answered: {answered} got an automatic answer within the last 24 hours"
+            return SendRefused(reason, is_routine=True)
     record.begin_record(tx, action.id, now)
     return None
 

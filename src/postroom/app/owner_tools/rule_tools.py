@@ -1,14 +1,19 @@
 """Tools for rules, and for the owner's instructions to the model: directions and guidance.
 
-A change is refused if what it changes was changed since the caller read it.
+A change is refused if what it changes was changed since the caller read it. An agent lists rules, tries one on the
+archive, and proposes one: a proposed rule is off until a person switches it on.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
 from typing import Any, TypeVar
 
+from postroom.archive.backend import ArchiveBackend
+from postroom.archive.messages import ArchivedMessage
+from postroom.archive.service import read_apart
 from postroom.audit import Actor
 from postroom.contract import rules as contract
 from postroom.contract.tool import Reply, ToolSignature
@@ -19,22 +24,27 @@ from postroom.settings import SafetySettings
 from postroom.switchboard.toolbox import Tool
 from postroom.triage import guidance
 from postroom.triage.guidance import Direction, StoredModelRule, changed_meanwhile
-from postroom.triage.rules import store
-from postroom.triage.rules.rows import StoredRule
+from postroom.triage.rules import store, suggesting
+from postroom.triage.rules.rows import StoredRule, account_addresses, rule_named
 from postroom.triage.rules.rule import RuleDraft, parse_fields, parse_scope
 from postroom.triage.rules.store import MoveDirection, rule_with_id
+from postroom.triage.rules.trial import UNSAID, replay_newest, subject_of
 from postroom.triage.safety import acts_alone
 
 T = TypeVar("T")
+_SAMPLES = 20
+_LONGEST_TRIAL_S = 4.0
 _NOT_CHANGED = {"rule", "direction", "guidance", "seen", "stamp"}
 """Arguments that say what is changed, and how it was when it was read."""
 
 
 class RuleTools:
-    def __init__(self, database: Database, clock: Clock, safety: SafetySettings) -> None:
+    def __init__(self, database: Database, clock: Clock, safety: SafetySettings, archive: ArchiveBackend) -> None:
         self._database = database
         self._clock = clock
         self._safety = safety
+        self._archive = archive
+        self._trial_slot = asyncio.Semaphore(1)
 
     def tools(self) -> Iterator[Tool[Any, Any]]:
         yield _tool(contract.ADD, "Add a rule. It applies to mail that arrives from now on.", self.add)
@@ -42,6 +52,9 @@ class RuleTools:
         yield _tool(contract.REMOVE, "Remove a rule. Its past actions stay and can be undone.", self.remove)
         yield _tool(contract.MOVE, "Move a rule one place up or down in the order.", self.move)
         yield _tool(contract.SWITCH, "Switch a rule on, or off and keep it.", self.switch)
+        yield _tool(
+            contract.DISMISS_SUGGESTION, "Dismiss a suggested rule: it is not suggested again.", self.dismiss_suggestion
+        )
         yield _tool(contract.ADD_DIRECTION, "Add an instruction to the model for all mail.", self.add_direction)
         yield _tool(
             contract.EDIT_DIRECTION, "Change the text of a direction, or switch it on or off.", self.edit_direction
@@ -56,6 +69,59 @@ class RuleTools:
             self.edit_guidance,
         )
         yield _tool(contract.REMOVE_GUIDANCE, "Remove an instruction to the model for a scope.", self.remove_guidance)
+        yield from self._agent_tools()
+
+    def _agent_tools(self) -> Iterator[Tool[Any, Any]]:
+        yield Tool(
+            contract.LIST_FOR_AGENT,
+            Role.AGENT,
+            Permission.READ,
+            "The owner's rules in the order in which they are tried.",
+            self.list_rules,
+            reads_only=True,
+        )
+        yield Tool(
+            contract.TRY_FOR_AGENT,
+            Role.AGENT,
+            Permission.PROPOSE,
+            "Try a condition on the newest archived mail: how many messages match, and which. Changes nothing.",
+            self.try_rule,
+            reads_only=True,
+        )
+        yield Tool(
+            contract.PROPOSE,
+            Role.AGENT,
+            Permission.PROPOSE,
+            "Propose a rule. It is saved switched off; a person looks at it and switches it on, or removes it.",
+            self.propose,
+        )
+
+    async def list_rules(self, caller: Caller, given: contract.ListRulesArguments) -> contract.RulesReply:
+        def read(tx: Tx) -> list[StoredRule]:
+            addresses = account_addresses(tx)
+            return [rule_named(rule, addresses) for rule in store.list_rules(tx)]
+
+        return contract.RulesReply(rules=[_listed(rule) for rule in await self._database.read(read)])
+
+    async def try_rule(self, caller: Caller, given: contract.TryRuleArguments) -> contract.TrialReply:
+        data = {"name": "this rule", "actions": list(UNSAID), "condition": given.condition, "scope": given.scope}
+        draft, now = parse_fields(data), self._clock.now()
+        subject = await self._database.read(lambda tx: subject_of(tx, "tried", draft))
+        async with self._trial_slot:
+            trial, is_cut_short = await read_apart(
+                self._archive,
+                lambda archive: replay_newest(
+                    subject, archive, now, given.newest, keep=_SAMPLES, longest_s=_LONGEST_TRIAL_S
+                ),
+            )
+        samples = [_tried(hit.message) for hit in trial.hits]
+        return contract.TrialReply(
+            looked_at=trial.looked_at, matched=trial.total, is_cut_short=is_cut_short, samples=samples
+        )
+
+    async def propose(self, caller: Caller, given: contract.ProposeRuleArguments) -> contract.RuleReply:
+        draft = parse_fields(given.model_dump(exclude={"why"}))
+        return _rule(await self._write(caller, lambda tx, who, now: store.propose_rule(tx, draft, given.why, who, now)))
 
     async def add(self, caller: Caller, given: contract.RuleArguments) -> contract.RuleReply:
         draft = self._allowed(caller, parse_fields(given.model_dump()))
@@ -95,6 +161,14 @@ class RuleTools:
             return store.enable_rule(tx, rule, who, now)
 
         return _rule(await self._write(caller, change))
+
+    async def dismiss_suggestion(self, caller: Caller, given: contract.SuggestionArguments) -> contract.SuggestionReply:
+        def change(tx: Tx, who: Actor, now: datetime) -> str:
+            found = suggesting.find_suggestion(tx, self._safety, given.suggestion)
+            suggesting.dismiss(tx, found, who, now)
+            return found.draft.name
+
+        return contract.SuggestionReply(name=await self._write(caller, change))
 
     async def add_direction(self, caller: Caller, given: contract.DirectionArguments) -> contract.DirectionReply:
         return _direction(
@@ -164,6 +238,25 @@ def _tool(
     signature: ToolSignature[Any, Any], description: str, run: Callable[[Caller, Any], Awaitable[Reply]]
 ) -> Tool[Any, Any]:
     return Tool(signature, Role.DASHBOARD, Permission.RULES, description, run)
+
+
+def _listed(rule: StoredRule) -> contract.ListedRuleReply:
+    return contract.ListedRuleReply(
+        id=rule.id,
+        name=rule.name,
+        scope=str(rule.scope),
+        priority=rule.priority,
+        condition=None if rule.draft is None else dict(rule.draft.condition),
+        actions=[] if rule.draft is None else [wanted.to_json() for wanted in rule.draft.actions],
+        enabled=rule.enabled,
+        disabled_reason=rule.disabled_reason or rule.problem,
+    )
+
+
+def _tried(message: ArchivedMessage) -> contract.TriedMessage:
+    return contract.TriedMessage(
+        account=message.account, key=message.key, date=message.date, sender=message.sender, subject=message.subject
+    )
 
 
 def _unchanged(tx: Tx, rule_id: str, stamp: str | None) -> StoredRule:

@@ -1,4 +1,5 @@
-"""Tools for web sources: check them, fetch failed pages again, and start, resume and cancel runs."""
+"""Tools for web sources: follow and leave them, check them, fetch failed pages again, and start, resume and cancel
+runs."""
 
 from __future__ import annotations
 
@@ -13,11 +14,12 @@ from postroom.contract.tool import Reply, ToolSignature
 from postroom.domain.errors import BadInput
 from postroom.domain.roles import Caller, Permission, Role
 from postroom.switchboard.toolbox import Tool
+from postroom.web.probing import NewSource
 from postroom.web.runs import NewRun, Run
-from postroom.web.sources import EndpointMode
+from postroom.web.sources import ConfiguredSources, EndpointMode, NoticeWay, WebSource
 from postroom.web.web_service import WebService
 
-_ARGUMENTS = {"source": "sources", "from": "date_from", "to": "date_to"}
+_ARGUMENTS = {"source": "sources", "from": "date_from", "to": "date_to", "as": "mode"}
 
 
 class WebTools:
@@ -25,6 +27,17 @@ class WebTools:
         self._web = web
 
     def tools(self) -> Iterator[Tool[Any, Any]]:
+        yield _tool(
+            contract.LIST_SOURCES, "List the web sources that are followed.", self.list_sources, Permission.READ
+        )
+        yield _tool(
+            contract.ADD_SOURCE,
+            "Follow a web site: find out whether the address is a feed, a sitemap, an archive, a list or a page.",
+            self.add_source,
+        )
+        yield _tool(contract.REMOVE_SOURCE, "Stop following a source. What it brought stays.", self.remove_source)
+        yield _tool(contract.PAUSE_SOURCE, "Pause a source, or continue it.", self.pause_source)
+        yield _tool(contract.SET_NOTIFY, "Choose where news of a source is reported.", self.set_notify)
         yield _tool(
             contract.LOOK,
             "Let a worker check all web sources for new pages. While one check waits or runs, no second is queued.",
@@ -34,6 +47,45 @@ class WebTools:
         yield _tool(contract.CREATE_RUN, "Create a run that recovers the history of web sources.", self.create_run)
         yield _tool(contract.RESUME_RUN, "Let a worker continue a failed run where it stopped.", self.resume_run)
         yield _tool(contract.CANCEL_RUN, "Cancel a run for good. What it found stays.", self.cancel_run)
+        yield Tool(
+            contract.SOURCES_FOR_AGENT,
+            Role.AGENT,
+            Permission.READ,
+            "The web sources that are followed.",
+            self.list_sources,
+            reads_only=True,
+        )
+
+    async def list_sources(self, caller: Caller, given: contract.ListSourcesArguments) -> contract.SourcesReply:
+        sources = await self._web.sources()
+        return contract.SourcesReply(sources=[_followed(source, sources) for source in sources])
+
+    async def add_source(self, caller: Caller, given: contract.AddSourceArguments) -> contract.AddedSourceReply:
+        wanted = NewSource(
+            given.url,
+            None if given.mode is None else EndpointMode(given.mode),
+            given.slug,
+            given.name,
+            given.domains,
+            given.links,
+            None if given.notify is None else [NoticeWay(way) for way in given.notify],
+        )
+        with _named_as_arguments():
+            found = await self._web.add(Actor.of(caller), wanted, dry_run=given.dry_run)
+        new = ConfiguredSources({found.source.slug: found.source}, added=frozenset({found.source.slug}))
+        return contract.AddedSourceReply(source=_followed(found.source, new), findings=found.findings)
+
+    async def remove_source(self, caller: Caller, given: contract.SourceArguments) -> contract.SourceReply:
+        await self._web.remove(Actor.of(caller), given.source)
+        return contract.SourceReply(source=given.source)
+
+    async def pause_source(self, caller: Caller, given: contract.PauseSourceArguments) -> contract.SourceReply:
+        await self._web.pause(Actor.of(caller), given.source, paused=given.paused)
+        return contract.SourceReply(source=given.source)
+
+    async def set_notify(self, caller: Caller, given: contract.NotifyArguments) -> contract.SourceReply:
+        await self._web.set_notify(Actor.of(caller), given.source, [NoticeWay(way) for way in given.notify])
+        return contract.SourceReply(source=given.source)
 
     async def look(self, caller: Caller, given: contract.LookArguments) -> contract.LookReply:
         return contract.LookReply(job=await self._web.look_later(Actor.of(caller)))
@@ -55,9 +107,12 @@ class WebTools:
 
 
 def _tool(
-    signature: ToolSignature[Any, Any], description: str, run: Callable[[Caller, Any], Awaitable[Reply]]
+    signature: ToolSignature[Any, Any],
+    description: str,
+    run: Callable[[Caller, Any], Awaitable[Reply]],
+    permission: Permission = Permission.WEB,
 ) -> Tool[Any, Any]:
-    return Tool(signature, Role.DASHBOARD, Permission.WEB, description, run)
+    return Tool(signature, Role.DASHBOARD, permission, description, run)
 
 
 @contextmanager
@@ -68,6 +123,19 @@ def _named_as_arguments() -> Iterator[None]:
     except BadInput as error:
         field = _ARGUMENTS.get(error.field, error.field).replace("-", "_")
         raise type(error)(field, error.problem) from None
+
+
+def _followed(source: WebSource, sources: ConfiguredSources) -> contract.FollowedSource:
+    return contract.FollowedSource(
+        slug=source.slug,
+        name=source.name or source.slug,
+        domains=source.domains,
+        modes=[endpoint.mode for endpoint in source.endpoint],
+        urls=[endpoint.url for endpoint in source.endpoint],
+        origin="added" if source.slug in sources.added else "file",
+        paused=source.slug in sources.paused,
+        notify=[str(way) for way in source.notify],
+    )
 
 
 def _reply(run: Run) -> contract.RunReply:

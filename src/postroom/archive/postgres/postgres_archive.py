@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Self
@@ -28,9 +28,11 @@ from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSes
 from postroom.archive.postgres.reader import PostgresArchiveReader
 from postroom.archive.postgres.schema import ARCHIVER_LOCK, account_number, find_account, lock_account, prepare_tables
 from postroom.archive.postgres.searching import PostgresQuestions
+from postroom.archive.postgres.statistics import count_partitions
 from postroom.archive.postgres.verification import PostgresVerification
 from postroom.archive.postgres.writer import PostgresArchiveWriter
 from postroom.archive.search import Search
+from postroom.archive.statistics import ShardStatistics
 from postroom.archive.status import OwnedElsewhere, Progress, Repair, ShardInfo, SyncMark, VerifyReport
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, Retryable
@@ -225,6 +227,11 @@ class PostgresArchive:
                 (account, mark.account_id, mark.walk),
             )
 
+    def settle_lost(self, email: str) -> None:
+        with self._connections.session() as session:
+            account = account_number(session, account_name(email))
+            session.query("UPDATE archive.partitions SET lost = 0 WHERE account = %s AND lost > 0", (account,))
+
     def verify(self, email: str | None = None, progress: Progress = lambda done: None) -> VerifyReport:
         return PostgresVerification(self._connections).verify(email, progress)
 
@@ -233,6 +240,9 @@ class PostgresArchive:
 
     def shards(self, email: str) -> list[ShardInfo]:
         return PostgresVerification(self._connections).shards(email)
+
+    def statistics(self, known: Mapping[str, str]) -> Iterator[ShardStatistics]:
+        return count_partitions(self._connections, known)
 
     def free_bytes(self) -> None:
         """The disk is the database server's."""

@@ -138,8 +138,8 @@ def wanted_words(node: Node) -> Iterator[str]:
         case And(parts) | Or(parts):
             for part in parts:
                 yield from wanted_words(part)
-        case Text(field, text) if words := words_of(text):
-            yield f"({all_of(field, words)})"
+        case Text() if words := words_of(node.words):
+            yield f"({all_of(node, words)})"
         case _:
             return
 
@@ -157,13 +157,14 @@ def _text(node: Text) -> RowCondition:
     words = words_of(node.words)
     if not words:
         return RowCondition("FALSE")  # as in a shard: nothing to look for is found nowhere
-    every = RowCondition("m.tokens @@ %s::tsquery", (all_of(node.field, words),))
+    every = RowCondition("m.tokens @@ %s::tsquery", (all_of(node, words),))
     if len(words) == 1:
         return every
-    near = RowCondition("m.folded IS NULL AND m.tokens @@ %s::tsquery", (phrase(node.field, words),))
+    near = RowCondition("m.folded IS NULL AND m.tokens @@ %s::tsquery", (phrase(node, words),))
     columns = FOLDED_IN[node.field]
+    spelled = around(words).rstrip(" ") if node.is_prefix else around(words)
     in_order = RowCondition(
-        " OR ".join(f"strpos(m.folded[{column}], %s) > 0" for column in columns), (around(words),) * len(columns)
+        " OR ".join(f"strpos(m.folded[{column}], %s) > 0" for column in columns), (spelled,) * len(columns)
     )
     return RowCondition(
         f"({every.sql} AND ({near.sql} OR {in_order.sql}))", every.values + near.values + in_order.values
@@ -237,6 +238,21 @@ class PostgresQuestion:
             hits = self._hits(asked, found[:limit])
         return hits, asked.position(found[limit - 1]).encoded() if len(found) > limit else None
 
+    def newer(self, limit: int, token: str) -> tuple[SearchHit, ...]:
+        with self._connections.session() as session, session.transaction():
+            self._limit_statements(session)
+            asked = _Asked(session, self._node, self._names, self._time_left)
+            return self._hits(asked, asked.newer(limit, after_row(token))[::-1])
+
+    def token_at(self, message: ArchivedMessage) -> str:
+        return AfterRow(message.account, message.row_id).encoded()
+
+    def labels(self) -> list[str]:
+        with self._connections.session() as session:
+            rows = session.query(_LABELS, (self._names is None, list(self._names or ())))
+        index = LabelIndex((label, name) for _, _, label, name in rows if label is not None)
+        return sorted(index.of_the_user, key=str.casefold)
+
     def best(self, limit: int, token: str | None) -> tuple[tuple[SearchHit, ...], str | None]:
         start = after_rank(token).rank if token else 0
         end = min(start + limit, MOST_RANKED)
@@ -247,7 +263,8 @@ class PostgresQuestion:
         return hits, AfterRank(end).encoded() if len(found) > end and end < MOST_RANKED else None
 
     def count(self, limit: int | None) -> tuple[int, bool]:
-        with self._connections.session() as session:
+        with self._connections.session() as session, session.transaction():
+            self._limit_statements(session)
             counted = _Asked(session, self._node, self._names, self._time_left).count(limit)
         return (counted, True) if limit is None or counted <= limit else (limit, False)
 
@@ -258,6 +275,11 @@ class PostgresQuestion:
         bound = LARGEST_ID if before is None else before
         messages = self._registered("r.thread_id = ANY(%s) AND r.id < %s", (sayable([thread_id]), bound), newest)
         return tuple(sorted(messages, key=lambda message: (message.date, message.row_id, message.shard)))
+
+    def _limit_statements(self, session: ArchiveSession) -> None:
+        """Until the end of the transaction: some questions have less time than a search."""
+        milliseconds = max(int(self._time_left() * 1_000), 1)
+        session.query("SELECT set_config('statement_timeout', %s, true)", (f"{milliseconds}ms",))
 
     def _hits(self, asked: _Asked, found: Sequence[Found]) -> tuple[SearchHit, ...]:
         """A message that is in the index and missing in the archive is reported and does not fail the search."""
@@ -319,6 +341,14 @@ class _Asked:
         rows = self._query(f"SELECT * FROM ({sql}) AS found LIMIT %s", (*values, limit))
         return [(account, row_id) for account, row_id in rows]
 
+    def newer(self, limit: int, place: AfterRow) -> list[Found]:
+        """The oldest before a place, oldest first."""
+        earlier = [number for number, email in self._accounts.items() if email < place.account]
+        beyond = RowCondition(
+            "m.id >= %s AND (m.id > %s OR m.account = ANY(%s))", (place.row_id, place.row_id, earlier)
+        )
+        return self._found(joined("AND", [beyond, self._where], empty="TRUE"), self._reversed_order, limit)
+
     def _part(self, low: int, high: int, limit: int) -> RowCondition:
         bounds = RowCondition("m.id >= %s AND m.id < %s", (low, high))
         return self._select(joined("AND", [bounds, self._where], empty="TRUE"), self._order, limit)
@@ -366,6 +396,11 @@ class _Asked:
             return "m.id DESC"
         ranks = ", ".join(str(number) for number in sorted(self._accounts, key=self._accounts.__getitem__))
         return f"m.id DESC, array_position(ARRAY[{ranks}]::integer[], m.account)"
+
+    @property
+    def _reversed_order(self) -> str:
+        first, _, ranks = self._order.partition(", ")
+        return f"{first.removesuffix(' DESC')}, {ranks} DESC" if ranks else "m.id"
 
     def _found(self, where: RowCondition, order: str, limit: int, order_values: Sequence[Any] = ()) -> list[Found]:
         select = self._select(where, order, limit, order_values)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from postroom.archive.preparing import Texts
-from postroom.mail.query.nodes import TextField
+from postroom.mail.query.nodes import Text, TextField
 
 _LONGEST_WORD = 200
 _MOST_POSITIONS = 255
@@ -143,11 +143,16 @@ def around(words: Iterable[str]) -> str:
     return f" {' '.join(words)} "
 
 
-def all_of(field: TextField, words: Sequence[str]) -> str:
+def all_of(text: Text, words: Sequence[str]) -> str:
     """A tsquery: every one of these words, wherever it stands in the field."""
-    return " & ".join(f"'{TAGS[field]}{word}'" for word in words)
+    return " & ".join(_lexemes(text, words))
 
 
-def phrase(field: TextField, words: Sequence[str]) -> str:
+def phrase(text: Text, words: Sequence[str]) -> str:
     """A tsquery: these words next to each other."""
-    return " <-> ".join(f"'{TAGS[field]}{word}'" for word in words)
+    return " <-> ".join(_lexemes(text, words))
+
+
+def _lexemes(text: Text, words: Sequence[str]) -> list[str]:
+    tag = TAGS[text.field]
+    return [*(f"'{tag}{word}'" for word in words[:-1]), f"'{tag}{words[-1]}'{':*' if text.is_prefix else ''}"]

@@ -65,6 +65,9 @@ class ShardCatalogue:
             (expected, messages, messages, name.account, name.year, name.part),
         )
 
+    def settle_lost(self, account: str) -> None:
+        self._execute("UPDATE shards SET lost = 0 WHERE account = ? AND lost > 0", (account,))
+
     def record(self, name: ShardName) -> ShardRecord:
         return next((known for known in self.shards(name.account) if known.name == name), ShardRecord(name, 0, 0))
 
@@ -96,6 +99,15 @@ class ShardCatalogue:
                     "Shards that are gone it cannot miss."
                 ) from error
             raise storage_error(error, str(self._file)) from error
+
+
+def settle_lost(root: Path, account: str) -> None:
+    """Everything that the source has is stored again."""
+    catalogue = ShardCatalogue(root)
+    try:
+        catalogue.settle_lost(account)
+    finally:
+        catalogue.close()
 
 
 def shards_of(root: Path, account: str) -> list[ShardInfo]:

@@ -61,7 +61,7 @@ def expression(node: Node) -> str:
     """The full-text expression of a node that `is_text`."""
     match node:
         case Text(field, words):
-            return f"{COLUMNS[field]} : {quoted(words)}"
+            return f"{COLUMNS[field]} : {quoted(words)}{' *' if node.is_prefix else ''}"
         case Or(parts):
             return _joined_text("OR", parts)
         case And(parts):

@@ -23,15 +23,17 @@ from postroom.archive.messages import (
 from postroom.archive.search import Search
 from postroom.archive.shards import certificates
 from postroom.archive.shards import ownership as sync_mark
-from postroom.archive.shards.catalogue import shards_of
+from postroom.archive.shards.catalogue import settle_lost, shards_of
 from postroom.archive.shards.certificates import CERTIFICATES_FILE as CERTIFICATES
 from postroom.archive.shards.certificates import Certificates
 from postroom.archive.shards.ownership import SYNC_MARK_FILE as SYNC_MARK
 from postroom.archive.shards.ownership import Ownership
 from postroom.archive.shards.reader import FileArchiveReader, portions, shards_on_disk
 from postroom.archive.shards.searching import search_shards
+from postroom.archive.shards.statistics import count_shards
 from postroom.archive.shards.verification import repair, verify
 from postroom.archive.shards.writer import FileArchiveWriter
+from postroom.archive.statistics import ShardStatistics
 from postroom.archive.status import Progress, Repair, ShardInfo, SyncMark, VerifyReport
 from postroom.db.snapshot import Copied, copy_sqlite
 from postroom.domain.clock import Clock
@@ -121,6 +123,9 @@ class FileArchive:
     def write_mark(self, email: str, mark: SyncMark) -> None:
         sync_mark.write_mark(self.root, email, mark)
 
+    def settle_lost(self, email: str) -> None:
+        settle_lost(self.root, account_name(email))
+
     def verify(self, email: str | None = None, progress: Progress = lambda done: None) -> VerifyReport:
         return verify(self.root, email, progress)
 
@@ -129,6 +134,9 @@ class FileArchive:
 
     def shards(self, email: str) -> list[ShardInfo]:
         return shards_of(self.root, account_name(email))
+
+    def statistics(self, known: Mapping[str, str]) -> Iterator[ShardStatistics]:
+        return count_shards(self.root, known)
 
     def free_bytes(self) -> int:
         """Of the disk that the archive is on, or will be."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from postroom.archive.folding import LabelIndex, fold, labels_in
-from postroom.archive.layout import LARGEST_ID, ShardName, account_name, year_of
+from postroom.archive.layout import LARGEST_ID, ShardName, account_name, parse_filename, year_of
 from postroom.archive.messages import ArchivedMessage
 from postroom.archive.search import (
     MOST_RANKED,
@@ -104,6 +104,29 @@ class ShardQuestion:
         page = found[:limit]
         return self._read(page), AfterMessage(*page[-1]).encoded() if len(found) > limit else None
 
+    def newer(self, limit: int, token: str) -> tuple[SearchHit, ...]:
+        """Like `newest`, the other way round: years upwards, until there are enough."""
+        place = after_message(token)
+        found: list[Found] = []
+        for _, names in groupby(sorted(self._names, key=_year), key=_year):
+            room = limit - len(found)
+            if room <= 0:
+                break
+            here = [(name, id) for name in names for id in self._newer_in(name, room, place)]
+            found += sorted(sorted(here, key=lambda one: one[0], reverse=True), key=lambda one: one[1])[:room]
+        return self._read(found[::-1])
+
+    def token_at(self, message: ArchivedMessage) -> str:
+        account, _, filename = message.shard.rpartition("/")
+        name = parse_filename(account, filename)
+        if name is None:
+            raise Fatal(f"{message.shard} is not the name of a shard.")
+        return AfterMessage(name, message.row_id).encoded()
+
+    def labels(self) -> list[str]:
+        found = [self._ask(name, lambda reader: reader.labels().of_the_user) or () for name in self._names]
+        return sorted({label for labels in found for label in labels}, key=str.casefold)
+
     def best(self, limit: int, token: str | None) -> tuple[tuple[SearchHit, ...], str | None]:
         """The best of all shards; how good a message is depends on the others in its shard."""
         start = after_rank(token).rank if token else 0
@@ -157,6 +180,17 @@ class ShardQuestion:
             parts = [select.newest(limit, below) for select in self._selects(reader)]
             ids = {id for part in parts for (id,) in reader.query(part.sql, part.values)}
             return sorted(ids, reverse=True)[:limit]
+
+        return self._ask(name, ask) or []
+
+    def _newer_in(self, name: ShardName, limit: int, place: AfterMessage) -> list[int]:
+        if name.year < place.shard.year:
+            return []
+        lowest = place.above(name) if name.year == place.shard.year else 0
+
+        def ask(reader: SearchReader) -> list[int]:
+            parts = [select.oldest(limit, lowest) for select in self._selects(reader)]
+            return sorted({id for part in parts for (id,) in reader.query(part.sql, part.values)})[:limit]
 
         return self._ask(name, ask) or []
 

@@ -110,6 +110,9 @@ class Ids:
     def below(self, id: int | None) -> Ids:
         return self if id is None else Ids(self.low, id if self.high is None else min(id, self.high))
 
+    def at_least(self, id: int | None) -> Ids:
+        return self if id is None else Ids(id if self.low is None else max(id, self.low), self.high)
+
     def conditions(self, id: str) -> list[ShardCondition]:
         low = [ShardCondition(f"{id} >= ?", (self.low,))] if self.low is not None else []
         return low + ([ShardCondition(f"{id} < ?", (self.high,))] if self.high is not None else [])
@@ -142,6 +145,11 @@ class Select:
         found = self.all(below)
         return Statement(f"{found.sql} ORDER BY 1 DESC LIMIT ?", (*found.values, limit))
 
+    def oldest(self, limit: int, at_least: int) -> Statement:
+        """The oldest ones, only those with at least the given id."""
+        found = self.all(at_least=at_least)
+        return Statement(f"{found.sql} ORDER BY 1 LIMIT ?", (*found.values, limit))
+
     def best(self, limit: int) -> Statement:
         """Ids and scores, the smaller the better; without text to score, the newest are as good as any."""
         if self.table != "search":
@@ -151,8 +159,8 @@ class Select:
         sql = f"SELECT {self.id}, bm25(search, {_WEIGHTS}) FROM search AS driver WHERE {where.sql}"
         return Statement(f"{sql} ORDER BY 2, 1 DESC LIMIT ?", (*where.values, limit))
 
-    def all(self, below: int | None = None) -> Statement:
-        ids = self.ids.below(below)
+    def all(self, below: int | None = None, at_least: int | None = None) -> Statement:
+        ids = self.ids.below(below).at_least(at_least)
         where = _all([*self.where, *ids.conditions(self.id)])
         source = f"{self.table} AS driver {self.index}"
         parts = [Statement(f"SELECT {self.id} FROM {source} WHERE {where.sql}", where.values)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from mimetypes import guess_type
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,11 +14,13 @@ from postroom.actions import browsing, requests, snoozes, undo, wording
 from postroom.actions import snoozes as waking
 from postroom.actions.browsing import ActionFilter, ActionWindow, Listed
 from postroom.actions.lifecycle import Action
+from postroom.actions.requests import ActionTarget
 from postroom.actions.snoozes import Snooze
 from postroom.actions.undo import Progress, Survey, Surveyed, UndoSpan, start_undo_many, survey_undo
 from postroom.app import App
+from postroom.app.owner_tools.past_mail_tools import undo_application
 from postroom.audit import Actor
-from postroom.cli.session import AccountOption, me, with_app
+from postroom.cli.session import AccountOption, change_queue, me, with_app
 from postroom.cli.terminal import (
     DryRunOption,
     JsonOption,
@@ -28,11 +32,24 @@ from postroom.cli.terminal import (
     print_json,
     print_table,
     printable,
+    read_file,
     shown,
 )
 from postroom.db import Tx
-from postroom.domain.actions import ActionStatus, ActionType, Origin, parse_action
+from postroom.domain.actions import (
+    LARGEST_FILES,
+    OCTET_STREAM,
+    ActionStatus,
+    ActionType,
+    FileParameters,
+    Origin,
+    WantedAction,
+    parameters_of,
+    parse_action,
+)
 from postroom.domain.errors import BadInput
+from postroom.queue import JobQueue
+from postroom.triage import review
 
 SnoozeId = Annotated[str, typer.Argument(metavar="ID", help="The id of the snooze, as `actions snoozed` shows it.")]
 
@@ -49,7 +66,7 @@ def snoozed(account: AccountOption = None, json: JsonOption = False) -> None:
         print_json(found)
         return
     rows = ([each.action_id, each.until, each.subject or each.gmail_id, each.label_name] for each in found)
-    print_table(["id", "comes back (UTC)", "message", "label"], rows, empty="No mail is snoozed.")
+    print_table(["id", "comes back", "message", "label"], rows, empty="No mail is snoozed.")
 
 
 def wake(action_id: SnoozeId, dry_run: DryRunOption = False) -> None:
@@ -80,7 +97,7 @@ def reschedule(
         )
 
     with_app(run)
-    console.print(f"It {'would come' if dry_run else 'comes'} back at {moment:%Y-%m-%d %H:%M} UTC.")
+    console.print(f"It {'would come' if dry_run else 'comes'} back at {moment.astimezone():%Y-%m-%d %H:%M %Z}.")
 
 
 app = typer.Typer(no_args_is_help=True, help="Actions on mail: list, show, undo, or act yourself.")
@@ -156,44 +173,91 @@ def show(action_id: ActionId, json: JsonOption = False) -> None:
 
 @app.command("do")
 def do_(
-    type: Annotated[ActionType, typer.Argument(metavar="TYPE", help="For example archive, apply_label or snooze.")],
-    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="The message's id, here or in the mailbox.")],
+    type: Annotated[str, typer.Argument(metavar="TYPE", help="For example archive, apply_label, snooze or reply.")],
+    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="The message's id or key, as `search` shows it.")],
     label: Annotated[str | None, typer.Option(help="For apply_label and remove_label: its name or id.")] = None,
     until: Annotated[str | None, typer.Option(help="For snooze: when it comes back, with a time zone.")] = None,
     for_: Annotated[str | None, typer.Option("--for", help="For snooze: how long, for example 2h or 3d.")] = None,
-    to: Annotated[list[str] | None, typer.Option(help="For forward: an address; may be given several times.")] = None,
+    to: Annotated[list[str] | None, typer.Option(help="For forward and reply: an address; may be repeated.")] = None,
+    cc: Annotated[list[str] | None, typer.Option(help="The same, for a copy.")] = None,
+    subject: Annotated[str | None, typer.Option(help="For forward and reply, in place of the usual one.")] = None,
     note: Annotated[str | None, typer.Option(help="For forward: a note above the message.")] = None,
-    body: Annotated[str | None, typer.Option(help="For auto_reply: the text.")] = None,
+    body: Annotated[str | None, typer.Option(help="For reply: the text.")] = None,
+    body_html: Annotated[str | None, typer.Option(help="For forward and reply: the text as HTML.")] = None,
+    reference: Annotated[
+        list[str] | None, typer.Option(help="For reply: a message id, in place of the conversation's.")
+    ] = None,
+    attach: Annotated[list[Path] | None, typer.Option(help="For forward and reply: a file; may be repeated.")] = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="For delete, which cannot be undone: do not ask for confirmation.")
     ] = False,
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Act on a message. A worker carries it out; `actions show` shows the result."""
-    given: dict[str, Any] = {"label": label, "until": until, "to": to or None, "note": note, "body": body}
+    """Act on a message that is still in its mailbox. A worker carries it out; `actions show` shows the result."""
+    given: dict[str, Any] = {"label": label, "until": until, "to": to, "cc": cc, "subject": subject, "note": note}
+    given |= {"body": body, "body_html": body_html, "references": reference, "attachments": _files(attach or [])}
     given |= parse_length("for", for_) if for_ is not None else {}
-    wanted = parse_action(type, {name: value for name, value in given.items() if value is not None})
+    wanted = _wanted(type, {name: value for name, value in given.items() if value not in (None, [])})
 
     async def run(app: App) -> str | None:
-        found = await app.database.read(lambda tx: requests.message_named(tx, message))
+        target = await requests.find_target(app.database, app.archive.backend, message)
         if dry_run:
             return None
-        if type is ActionType.DELETE and not yes:
-            which = printable(f"{found.subject or '(no subject)'} from {found.sender_identity}")
+        if wanted.type is ActionType.DELETE and not yes:
+            which = printable(f"{target.subject or '(no subject)'} from {target.sender}")
             question = f"{which}: delete it from the mailbox permanently?"
             await asyncio.to_thread(typer.confirm, question, abort=True, err=True)
-        return await app.database.write(
-            lambda tx: requests.request_action(
-                tx, app.queue, requests.message_named(tx, message), wanted, Actor.of(me())
-            )
-        )
+        return await app.database.write(lambda tx: _order(tx, app, target, wanted))
 
     action_id = with_app(run)
     if json:
-        print_json({"action_id": action_id, "action": wanted.to_json(), "dry_run": dry_run})
+        print_json({"action_id": action_id, "action": wanted.outline().to_json(), "dry_run": dry_run})
     else:
         console.print("It would be done." if dry_run else f"Queued as {action_id}.")
+
+
+_NEEDED = {
+    ActionType.SNOOZE: ({"until", "amount"}, "needs --until or --for"),
+    ActionType.AUTO_REPLY: ({"body", "body_html"}, "needs --body or --body-html"),
+}
+_FLAGS = {"attachments": "attach", "references": "reference", "amount": "for", "units": "for"}
+
+
+def _wanted(type: str, given: dict[str, Any]) -> WantedAction:
+    """A refusal names the option that it is about, or the one that is missing."""
+    kind = ActionType.AUTO_REPLY if type == "reply" else next((each for each in ActionType if each == type), None)
+    if kind is not None:
+        for name in given.keys() - parameters_of(kind).model_fields.keys():
+            raise BadInput(_FLAGS.get(name, name), f"does not go with {type}")
+        any_of, needs = _NEEDED.get(kind, (given.keys(), ""))
+        if needs and given.keys().isdisjoint(any_of):
+            raise BadInput("type", f"{type} {needs}")
+    try:
+        return parse_action(type, given)
+    except BadInput as error:
+        name = error.field.partition(".")[2].partition(".")[0] or "type"
+        raise BadInput(_FLAGS.get(name, name), error.problem) from None
+
+
+def _files(paths: list[Path]) -> list[dict[str, Any]]:
+    if (size := sum(path.stat().st_size for path in paths if path.is_file())) > LARGEST_FILES:
+        raise BadInput(
+            "attach", f"the files have {size / (1 << 20):.1f} MB; at most {LARGEST_FILES >> 20} MB can be sent"
+        )
+    return [
+        FileParameters.of(path.name, guess_type(path.name)[0] or OCTET_STREAM, read_file("attach", path)).model_dump(
+            exclude_none=True
+        )
+        for path in paths
+    ]
+
+
+def _order(tx: Tx, app: App, target: ActionTarget, wanted: WantedAction) -> str:
+    who = Actor.of(me())
+    if target.message_id is not None:
+        review.mark_message_done(tx, target.message_id, who, app.clock.now())
+    return requests.request_action(tx, app.queue, target, wanted, who)
 
 
 @app.command("undo")
@@ -210,6 +274,9 @@ def undo_(
     ] = None,
     until: UntilOption = None,
     account: AccountOption = None,
+    application: Annotated[
+        str | None, typer.Option(help="Everything that one application of a rule to past mail did.")
+    ] = None,
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -217,6 +284,11 @@ def undo_(
 
     Only what an action changed is undone. `--dry-run` lists the actions.
     """
+    if application is not None:
+        if any((action_id, rule, since, until, by, account)):
+            raise BadInput("application", "stands alone: it is undone as a whole")
+        _undo_application(application, dry_run=dry_run, json=json)
+        return
     if (action_id is not None) == any((rule, since, until, by)):
         raise BadInput("action", "name either one action, or a rule, the model or a time window")
     if by is not None:
@@ -242,27 +314,30 @@ def undo_(
 def retry(action_id: ActionId, dry_run: DryRunOption = False) -> None:
     """Try a failed action again."""
 
-    async def run(app: App) -> None:
-        if dry_run:
-            await app.database.read(lambda tx: requests.require_failed(tx, action_id))
-        else:
-            await app.database.write(lambda tx: requests.retry_action(tx, app.queue, action_id, Actor.of(me())))
-
-    with_app(run)
+    change_queue(lambda tx, queue, who: requests.retry_action(tx, queue, action_id, who), dry_run=dry_run)
     console.print("It would be tried again." if dry_run else "Queued again.")
+
+
+@app.command()
+def dismiss(
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Failed actions, as `actions list` shows them.")],
+    dry_run: DryRunOption = False,
+) -> None:
+    """Dismiss failed actions that need no more attention."""
+
+    def dismissed(tx: Tx, queue: JobQueue, who: Actor) -> None:
+        for action_id in dict.fromkeys(ids):
+            requests.dismiss_action(tx, queue, action_id, who)
+
+    change_queue(dismissed, dry_run=dry_run)
+    console.print("They would be dismissed." if dry_run else "Dismissed.")
 
 
 @app.command()
 def cancel(action_id: ActionId, dry_run: DryRunOption = False) -> None:
     """Cancel an action that has not started."""
 
-    async def run(app: App) -> None:
-        if dry_run:
-            await app.database.read(lambda tx: requests.require_not_begun(tx, action_id))
-        else:
-            await app.database.write(lambda tx: requests.cancel_action(tx, app.queue, action_id, Actor.of(me())))
-
-    with_app(run)
+    change_queue(lambda tx, queue, who: requests.cancel_action(tx, queue, action_id, who), dry_run=dry_run)
     console.print("It would be canceled." if dry_run else "Canceled.")
 
 
@@ -299,6 +374,18 @@ def _undo_span(
         console.print("A worker is undoing them; the same command with --dry-run shows how far it is.")
     if not found.is_whole:
         console.print(f"These are the newest {len(found.items)} of {found.total}; the others are included too.")
+
+
+def _undo_application(application_id: str, *, dry_run: bool, json: bool) -> None:
+    job, canceled = change_queue(
+        lambda tx, queue, who: undo_application(tx, queue, application_id, who), dry_run=dry_run
+    )
+    if json:
+        print_json({"job": job, "canceled": canceled, "dry_run": dry_run})
+        return
+    console.print("All of it would be undone." if dry_run else "A worker is undoing all of it.")
+    if canceled:
+        console.print(f"{canceled:,} actions that had not begun {'would be' if dry_run else 'are'} canceled.")
 
 
 def _said(each: Surveyed) -> str:

@@ -8,18 +8,18 @@ import typer
 
 from postroom.actions import approvals
 from postroom.actions.approvals import ApprovalOutcome, ApprovalQuestion, ApprovalVerdict
-from postroom.actions.wording import deed, outgoing_text
+from postroom.actions.wording import LetterPreview, deed
 from postroom.app import App
 from postroom.audit import Actor
+from postroom.cli.decisions.choosing import AllOption, IdsArgument, print_found, require_choice
 from postroom.cli.session import me, read, with_app
-from postroom.cli.terminal import DryRunOption, JsonOption, console, print_json, print_table, printable, shown
+from postroom.cli.terminal import DryRunOption, JsonOption, console, print_json, printable, shown
 from postroom.db import Tx
-from postroom.domain.errors import BadInput, Fatal
+from postroom.domain.errors import Fatal
 
 app = typer.Typer(no_args_is_help=True, help="Actions that need your approval.")
 
-_Ids = Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Actions, as `approvals list` shows them.")]
-_All = Annotated[bool, typer.Option("--all", help="All questions that are open now.")]
+_NOTHING = "Nothing needs approval."
 _Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation with --all.")]
 _Note = Annotated[str | None, typer.Option("--note", help="Why; kept in the audit log.")]
 
@@ -31,11 +31,8 @@ def list_all(
 ) -> None:
     """List the questions, oldest first."""
     found = read(lambda tx: approvals.list_questions(tx, limit))
-    if json:
-        print_json([_plain(question) for question in found])
-        return
-    rows = [(each.action.id, each.sender, each.subject, deed(each.action), _reasons(each)) for each in found]
-    print_table(("id", "from", "subject", "would", "why approval is needed"), rows, empty="Nothing needs approval.")
+    columns = ("id", "from", "subject", "would", "why approval is needed")
+    print_found(found, columns, _listed, json=json, empty=_NOTHING, plain=_plain)
 
 
 @app.command()
@@ -53,8 +50,8 @@ def show(
 
 @app.command()
 def approve(
-    ids: _Ids = None,
-    all_: _All = False,
+    ids: IdsArgument = None,
+    all_: AllOption = False,
     yes: _Yes = False,
     note: _Note = None,
     dry_run: DryRunOption = False,
@@ -66,8 +63,8 @@ def approve(
 
 @app.command()
 def reject(
-    ids: _Ids = None,
-    all_: _All = False,
+    ids: IdsArgument = None,
+    all_: AllOption = False,
     yes: _Yes = False,
     note: _Note = None,
     dry_run: DryRunOption = False,
@@ -80,8 +77,7 @@ def reject(
 def _answer(
     verdict: ApprovalVerdict, ids: list[str], *, all_: bool, yes: bool, note: str | None, dry_run: bool, json: bool
 ) -> None:
-    if all_ == bool(ids):
-        raise BadInput("id", "name actions, or use --all for every open question")
+    require_choice(ids, all_=all_)
     chosen = with_app(lambda app: _chosen(app, ids))
     if dry_run:
         _print_dry(verdict, chosen, json=json)
@@ -128,14 +124,14 @@ def _print_dry(verdict: ApprovalVerdict, chosen: list[ApprovalQuestion], *, json
         would = f"would {verdict}: {deed(each.action)}" if each.is_open else approvals.standing(each.action)
         console.print(printable(f"{each.action.id} {would}"), markup=False, soft_wrap=True)
     if not chosen:
-        console.print("Nothing needs approval.")
+        console.print(_NOTHING)
 
 
 def _print_answers(answers: list[ApprovalOutcome], *, json: bool) -> None:
     if json:
         print_json([_plain(each.question) | {"counted": each.counted} for each in answers])
     elif not answers:
-        console.print("Nothing needs approval.")
+        console.print(_NOTHING)
     else:
         for each in answers:
             mark = "" if each.counted else "not changed: "
@@ -156,22 +152,43 @@ def _print(question: ApprovalQuestion) -> None:
         "subject": question.subject or "(no subject)",
         "received": question.received_at,
         "would": deed(action),
-        "answer to": question.answers_go_to,
         "wanted by": action.wanted_by,
+        "why": question.why,
+        "sure": None if question.confidence is None else f"{question.confidence:.0%}",
         "asked": action.created_at,
         "expires": action.expires_at,
     }
     for name, value in facts.items():
         if value is not None:
-            console.print(f"{name:<10} {shown(value)}", markup=False, soft_wrap=True)
+            console.print(f"{name:<10} {printable(shown(value))}", markup=False, soft_wrap=True)
     for reason in action.reasons:
         console.print(f"{'because':<10} {printable(reason)}", markup=False, soft_wrap=True)
-    if text := outgoing_text(action):
-        console.print(f"\nThe text that would be sent:\n{printable(text)}", markup=False, soft_wrap=True)
+    if question.letter is not None:
+        _print_letter(question.letter)
+    if question.text:
+        console.print(f"\nThe message that it is about:\n{printable(question.text)}", markup=False, soft_wrap=True)
 
 
-def _reasons(question: ApprovalQuestion) -> str:
-    return "; ".join(question.action.reasons)
+def _print_letter(letter: LetterPreview) -> None:
+    facts = {
+        "To": ", ".join(letter.to),
+        "Cc": ", ".join(letter.cc),
+        "Subject": letter.subject,
+        "Attached": ", ".join(letter.attachments),
+    }
+    console.print("\nThe mail that would be sent:")
+    for name, value in facts.items():
+        if value:
+            console.print(f"{name + ':':<10} {printable(value)}", markup=False, soft_wrap=True)
+    for said in filter(None, (letter.text, letter.html)):
+        console.print(f"\n{printable(said)}", markup=False, soft_wrap=True)
+    if letter.carries_original:
+        console.print("\n(below it the original, whole)")
+
+
+def _listed(question: ApprovalQuestion) -> tuple[str | None, ...]:
+    action = question.action
+    return action.id, question.sender, question.subject, deed(action), "; ".join(action.reasons)
 
 
 def _plain(question: ApprovalQuestion) -> dict[str, Any]:
@@ -188,6 +205,10 @@ def _plain(question: ApprovalQuestion) -> dict[str, Any]:
         "parameters": dict(action.parameters),
         "would": deed(action),
         "answers_go_to": question.answers_go_to,
+        "letter": question.letter,
+        "why": question.why,
+        "confidence": question.confidence,
+        "text": question.text,
         "wanted_by": action.wanted_by,
         "reasons": list(action.reasons),
         "answered_by": action.answered_by,

@@ -1,18 +1,25 @@
-"""`postroom model`: check, stop and start the language model."""
+"""`postroom model`: check, stop and start the language model, and bound what it may cost."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from postroom import kill_switch
 from postroom.app import App
+from postroom.audit import Actor
 from postroom.cli.doctor import print_finding
-from postroom.cli.session import change, read, with_app
+from postroom.cli.session import change, me, read, with_app
 from postroom.cli.terminal import DryRunOption, JsonOption, console, print_json, printable, shown
 from postroom.domain.checkups import Finding, first_failure
+from postroom.domain.money import format_dollars, from_cents, parse_dollars, to_cents
 from postroom.kill_switch import KillSwitch
 
-app = typer.Typer(no_args_is_help=True, help="The language model: check it, switch it off and on, show its state.")
+if TYPE_CHECKING:
+    from postroom.switchboard.spending import CeilingInForce, DaySpending
+
+app = typer.Typer(no_args_is_help=True, help="The language model: check it, switch it off and on, bound its cost.")
 
 _OFF = (
     "The model is no longer called, in any process. What no rule decides goes to review, and whatever the model had "
@@ -48,6 +55,41 @@ def status(json: JsonOption = False) -> None:
     console.print(printable(f"The model is {'on' if switch.on else 'off'}{by}."), markup=False, soft_wrap=True)
 
 
+@app.command()
+def ceiling(
+    dollars: Annotated[str | None, typer.Argument(metavar="[DOLLARS]", help="The new ceiling, for example 10.")] = None,
+    dry_run: DryRunOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Show, or set, the most that all model calls of a day may cost together."""
+    cents = None if dollars is None else to_cents(parse_dollars(dollars, "dollars"))
+
+    async def run(app: App) -> tuple[DaySpending, CeilingInForce]:
+        budget = app.budget
+        if cents is not None and not dry_run:
+            await app.database.write(lambda tx: budget.set_ceiling(tx, cents, Actor.of(me())))
+        return await app.database.read(lambda tx: (budget.today(tx), budget.ceiling(tx)))
+
+    today, limits = with_app(run)
+    if json:
+        shown_now = {"ceiling_cents": to_cents(limits.ceiling), "backfill_share_cents": to_cents(limits.backfill_share)}
+        spent = {"spent_microdollars": today.settled, "reserved_microdollars": today.reserved}
+        print_json({**shown_now, **spent, "changed_by": limits.changed_by, "dry_run": dry_run})
+        return
+    if dry_run and cents is not None:
+        console.print(f"The ceiling would be {format_dollars(from_cents(cents))} a day.")
+        return
+    by = f" (set by {limits.changed_by})" if limits.changed_by else ""
+    console.print(
+        printable(
+            f"All model calls together may cost {format_dollars(limits.ceiling)} a day{by}, backfill at most "
+            f"{format_dollars(limits.backfill_share)} of it. Today: {format_dollars(today.settled)} spent."
+        ),
+        markup=False,
+        soft_wrap=True,
+    )
+
+
 def _turn(on: bool, *, dry_run: bool, json: bool) -> None:
     switch = change(lambda tx, who, now: kill_switch.turn_model(tx, on, who, now), dry_run=dry_run)
     if json:
@@ -66,7 +108,7 @@ def check(json: JsonOption = False) -> None:
         from postroom.triage.model import try_model
 
         findings: list[Finding] = []
-        async for finding in try_model(app.settings.model, app.vault, app.database, app.clock):
+        async for finding in try_model(app.settings.model, app.vault, app.database, app.clock, app.budget):
             if not json:
                 print_finding(finding)
             findings.append(finding)

@@ -211,20 +211,21 @@ def _try(subject: _Subject, archive: MailReader, mail: _Mail, trial: Trial, keep
     """False if it was interrupted; the trial then holds what was found until then."""
     require_accounts(mail.accounts, archive.accounts())
     try:
-        with _progress(mail.count(archive)) as show:
-            replay(subject, archive, mail.found(archive), SystemClock().now(), trial, keep=keep, show=show)
+        with progress(mail.count(archive), "trying") as show:
+            now = SystemClock().now()
+            replay(subject, archive, mail.found(archive), now, trial, keep=keep, show=lambda: show(1))
     except KeyboardInterrupt:
         return False
     return True
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[Callable[[], None]]:
+def progress(total: int, doing: str) -> Iterator[Callable[[int], None]]:
     with Progress(
-        "trying", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=errors, transient=True
+        doing, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=errors, transient=True
     ) as bar:
         task = bar.add_task("", total=total)
-        yield lambda: bar.advance(task)
+        yield lambda count: bar.advance(task, count)
 
 
 def _as_json(subject: _Subject, trial: Trial) -> dict[str, Any]:

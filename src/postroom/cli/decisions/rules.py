@@ -14,19 +14,24 @@ import click
 import typer
 
 from postroom import settings
+from postroom.actions.requests import find_target
+from postroom.app import App
+from postroom.archive.service import read_apart
 from postroom.audit import Actor
-from postroom.cli.decisions import rule_guidance, rule_trying
+from postroom.cli.decisions import rule_applying, rule_guidance, rule_trying
 from postroom.cli.decisions.rule_trying import RuleOptions, takes_rule_options
-from postroom.cli.session import change, read
+from postroom.cli.session import change, read, with_app
 from postroom.cli.terminal import DryRunOption, JsonOption, console, errors, print_json, print_table
 from postroom.db import Tx
 from postroom.domain.errors import BadInput
 from postroom.triage.decision import DecidedBy
 from postroom.triage.guidance import list_directions, list_model_rules
-from postroom.triage.rules import files, store
+from postroom.triage.rules import files, simple, store
+from postroom.triage.rules.facts import facts_of_message
 from postroom.triage.rules.rows import StoredRule, account_addresses, draft_named, named, rule_named
 from postroom.triage.rules.rule import RuleDraft, described, parse_draft, parse_name
 from postroom.triage.rules.store import MoveDirection, RuleFileChange, RulesDifference, move_rule
+from postroom.triage.rules.trial import facts_in
 from postroom.triage.rules.wording import in_words
 from postroom.triage.safety import reasons_for
 
@@ -52,7 +57,7 @@ def list_(json: JsonOption = False) -> None:
         empty="There are no rules. `postroom rules add NAME --from ADDRESS --do archive` adds one.",
     )
     for rule in rules:
-        if why := rule.disabled_reason or rule.problem:
+        for why in filter(None, (rule.disabled_reason or rule.problem, *rule.off_for.values())):
             console.print(f"{rule.name}: {why}", markup=False, soft_wrap=True)
 
 
@@ -72,12 +77,16 @@ def add(
     name: Annotated[str | None, typer.Argument(help="What to call it; not needed with --file.")] = None,
     *,
     file: FileOption = None,
+    like: Annotated[
+        str | None,
+        typer.Option("--like", metavar="MESSAGE", help="For mail such as this message: of its list, else its sender."),
+    ] = None,
     disabled: Annotated[bool, typer.Option("--disabled", help="Add it switched off.")] = False,
     dry_run: DryRunOption = False,
     options: RuleOptions,
 ) -> None:
     """Add a rule. Try it first: `postroom rules try` takes the same options."""
-    draft = draft_from(name, file, options)
+    draft = draft_from(name, file, options, None if like is None else _condition_like(like))
     if disabled:
         draft = replace(draft, enabled=False)
 
@@ -265,9 +274,31 @@ def _summary(part: files.GuidanceChanges, *, dry_run: bool) -> str:
     return f"{done}; {part.unchanged:,} stay as they are."
 
 
-def draft_from(name: str | None, file: Path | None, options: RuleOptions) -> RuleDraft:
-    """The rule that a command was given, from options or from a file."""
+def _condition_like(message: str) -> Mapping[str, Any]:
+    """The condition of a rule about mail such as this, which needs to be in the mailbox still."""
+
+    async def run(app: App) -> Mapping[str, Any]:
+        backend = app.archive.backend
+        target = await find_target(app.database, backend, message)
+        taken_in = target.message_id
+        if taken_in is not None:
+            facts = await app.database.read(lambda tx: facts_of_message(tx, taken_in))
+        else:
+            facts = await read_apart(backend, lambda archive: facts_in(archive, archive.find(message)))
+        if facts is None:
+            raise BadInput("--like", "the message was removed just now")
+        return simple.like(facts).condition()
+
+    return with_app(run)
+
+
+def draft_from(
+    name: str | None, file: Path | None, options: RuleOptions, condition: Mapping[str, Any] | None = None
+) -> RuleDraft:
+    """The rule that a command was given, from options or from a file; `condition` is used where none is given."""
     given = options.given()
+    if condition is not None:
+        given = {"condition": condition, **given}
     if file is not None:
         if given:
             raise BadInput("--file", "holds the whole rule; give either a file or options, not both")
@@ -294,6 +325,7 @@ def as_json(rule: StoredRule) -> dict[str, Any]:
         "unattended": rule.unattended,
         "enabled": rule.enabled,
         "disabled_reason": rule.disabled_reason,
+        "off_for": list(rule.off_for.values()),
         "problem": rule.problem,
         "created_at": rule.created_at,
         "updated_at": rule.updated_at,
@@ -363,7 +395,9 @@ def _print_what_waits(draft: RuleDraft) -> None:
 def _state(rule: StoredRule) -> str:
     if rule.problem is not None:
         return "broken"
-    return "on" if rule.enabled else "off"
+    if not rule.enabled:
+        return "off"
+    return "partly on" if rule.off_for else "on"
 
 
 def _print_rule(rule: StoredRule) -> None:
@@ -375,8 +409,15 @@ def _print_rule(rule: StoredRule) -> None:
         console.print(
             f"It is off: {rule.disabled_reason}. `postroom rules enable` switches it on.", markup=False, soft_wrap=True
         )
+    for why in rule.off_for.values():
+        text = f"It is off for one mailbox: {why}. `postroom rules enable` switches it on for all."
+        console.print(text, markup=False, soft_wrap=True)
 
 
 app.command("try")(rule_trying.try_)
+app.command("apply")(rule_applying.apply)
+app.command("applications")(rule_applying.applications)
+app.command("stop")(rule_applying.stop)
+app.command("resume")(rule_applying.resume)
 app.add_typer(rule_guidance.directions, name="directions")
 app.add_typer(rule_guidance.guidance, name="guidance")

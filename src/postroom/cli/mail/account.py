@@ -6,22 +6,23 @@ import asyncio
 import sys
 import threading
 import webbrowser
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from pydantic import SecretStr
 
 from postroom import audit, settings
-from postroom.accounts.account import Account, AccountStatus, Provider, get_account, list_accounts
+from postroom.accounts.account import Account, AccountStatus, Provider, get_account, list_accounts, name_owner
 from postroom.accounts.enrolment import Enrolment, log_in_again
 from postroom.accounts.mailbox_state import KnownLabel, describe_label, find_label, labels_of
 from postroom.app import App, open_vault
 from postroom.audit import Actor
 from postroom.cli.doctor import print_finding, print_heading
 from postroom.cli.session import me, read, with_app
-from postroom.cli.terminal import DryRunOption, JsonOption, age, console, errors, print_json, print_table
+from postroom.cli.terminal import DryRunOption, JsonOption, age, console, errors, print_json, print_table, printable
 from postroom.db import Tx
 from postroom.domain.checkups import Finding, first_failure
 from postroom.domain.clock import Clock
@@ -40,16 +41,42 @@ LONGEST_DESCRIPTION = 300
 EmailArgument = Annotated[str, typer.Argument(metavar="EMAIL", help="The account's address.")]
 
 
-def labels(email: EmailArgument, json: JsonOption = False) -> None:
+def labels(
+    email: EmailArgument,
+    sync: Annotated[bool, typer.Option("--sync", help="Fetch them now, and let rules follow what changed.")] = False,
+    json: JsonOption = False,
+) -> None:
     """List the labels of a mailbox, as last fetched."""
+    done = with_app(lambda app: _synced(app, email)) if sync else None
     found = read(lambda tx: labels_of(tx, get_account(tx, email).id))
     if json:
-        print_json([asdict(label) for label in found])
+        shown = [asdict(label) for label in found]
+        print_json(shown if done is None else {"labels": shown, "sync": done})
         return
+    for line in _label_changes(done or {}):
+        console.print(line, markup=False, soft_wrap=True)
     rows = ([each.name, "yes" if each.available_to_classifier else "no", each.description or ""] for each in found)
     print_table(
         ["label", "for the model", "what it is for"], rows, empty="No labels are known yet; a worker fetches them."
     )
+
+
+async def _synced(app: App, email: str) -> dict[str, Any]:
+    return await app.sync_labels(await app.database.read(lambda tx: get_account(tx, email)))
+
+
+def _label_changes(done: Mapping[str, Any]) -> Iterator[str]:
+    for old, new in done.get("renamed", ()):
+        yield f"Renamed: {printable(old)} is {printable(new)} now."
+    for name in done.get("deleted", ()):
+        yield f"Deleted: {printable(name)}."
+    for title, names in {
+        "Rules that name a label by its new name now": done.get("changed_rules"),
+        "Rules that are off for this mailbox, because they use a deleted label": done.get("disabled_rules"),
+        "Guidance that mentions a renamed or deleted label, for you to look at": done.get("guidance_to_look_at"),
+    }.items():
+        if names:
+            yield f"{title}: {printable(', '.join(names))}."
 
 
 def label(
@@ -170,7 +197,7 @@ def list_(json: JsonOption = False) -> None:
         )
         for account in accounts:
             if account.status is AccountStatus.LOGIN_ENDED:
-                text = f"The login of {account.email} has ended, and its jobs wait. {log_in_again(account.email)}"
+                text = f"The login of {account.email} has ended, and its jobs wait. {log_in_again(account)}"
                 console.print(text, markup=False, soft_wrap=True)
 
     with_app(run)
@@ -239,6 +266,32 @@ def _ask_for_token() -> str:
     if not given.strip():
         raise BadInput("access-token", f"is empty; give it here, or in {ACCESS_TOKEN_VARIABLE}")
     return given.strip()
+
+
+@app.command("name")
+def name_(
+    email: EmailArgument,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="For example 'Ana Silva'; an empty one removes it.")],
+    dry_run: DryRunOption = False,
+) -> None:
+    """Set the name that stands in the From of mail that is sent from a mailbox."""
+
+    async def run(app: App) -> None:
+        def change(tx: Tx) -> None:
+            account, now = get_account(tx, email), app.clock.now()
+            if dry_run:
+                return
+            name_owner(tx, account.id, name or None, now)
+            before, after = {"display_name": account.display_name}, {"display_name": name or None}
+            audit.record(tx, Actor.of(me()), "account.name", ("account", account.id), now, before=before, after=after)
+
+        await app.database.write(change)
+
+    with_app(run)
+    verb = "would be sent" if dry_run else "is sent"
+    console.print(
+        printable(f"Mail from {email} {verb} as {name} <{email}>." if name else f"Mail {verb} without a name.")
+    )
 
 
 @app.command("model-key")

@@ -51,18 +51,21 @@ def run(
     enable: Annotated[
         bool, typer.Option("--enable", help="Remove mail in this run, although archiver.enabled is not set.")
     ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do not ask before mail is moved to the trash or deleted; for scripts.")
+    ] = False,
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
     """Remove mail at the source: below the watermark only, each message verified and certified on disk first.
 
-    Off until archiver.enabled is set or --enable is given. Stops on the first doubt, with exit code 1. It can be
-    interrupted and started again at any time.
+    Off until archiver.enabled is set or --enable is given. Asks once before it moves mail to the trash or deletes it.
+    Stops on the first doubt, with exit code 1. It can be interrupted and started again at any time.
     """
     if dry_run:
         with_app(lambda app: _plan(app, account, action, label, verify=False, json=json))
         return
-    is_complete = with_app(lambda app: _run(app, account, action, label, enable=enable, json=json))
+    is_complete = with_app(lambda app: _run(app, account, action, label, enable=enable, yes=yes, json=json))
     if not is_complete:
         raise typer.Exit(130)
 
@@ -102,10 +105,7 @@ async def _plan(
 ) -> None:
     chosen = action or (None if app.settings.archiver.action else RemovalAction.LABEL)
     policy = app.archiver.policy(chosen, label)
-    plans = []
-    for account in await chosen_accounts(app, email):
-        with _bar("looking", _stored(app, account)) as advance:
-            plans.append(await app.archiver.plan(account, policy, verify=verify, progress=advance))
+    plans = [plan for _, plan in await _planned(app, email, policy, verify=verify)]
     if json:
         print_json(plans)
         return
@@ -113,15 +113,47 @@ async def _plan(
         _print_plan(each, verified=verify)
 
 
+async def _planned(
+    app: App, email: str | None, policy: RemovalPolicy, *, verify: bool = False
+) -> list[tuple[Account, ArchivePlan]]:
+    plans = []
+    for account in await chosen_accounts(app, email):
+        with _bar("looking", _stored(app, account)) as advance:
+            plans.append((account, await app.archiver.plan(account, policy, verify=verify, progress=advance)))
+    return plans
+
+
+def _confirm(plans: list[ArchivePlan]) -> None:
+    """Ask once for all accounts; nothing is asked where nothing would be removed."""
+    concerned = [plan for plan in plans if plan.messages + plan.interrupted]
+    for plan in concerned:
+        rest = f", and {plan.interrupted:,} of an interrupted run" if plan.interrupted else ""
+        what = f"{plan.account}: {plan.removal}: {plan.messages:,} messages, {size(plan.bytes)}{rest}"
+        errors.print(what, markup=False, soft_wrap=True)
+    if concerned:
+        count = sum(plan.messages + plan.interrupted for plan in concerned)
+        typer.confirm(f"Remove {count:,} messages at the source?", abort=True, err=True)
+
+
 async def _run(
-    app: App, email: str | None, action: RemovalAction | None, label: str | None, *, enable: bool, json: bool
+    app: App,
+    email: str | None,
+    action: RemovalAction | None,
+    label: str | None,
+    *,
+    enable: bool,
+    yes: bool,
+    json: bool,
 ) -> bool:
     app.archiver.require_enabled(enabled_now=enable)
     policy = app.archiver.policy(action, label)
+    plans = await _planned(app, email, policy)
+    if not yes and policy.removal.action is not RemovalAction.LABEL:
+        _confirm([plan for _, plan in plans])
     reports: dict[str, ArchiveReport] = {}
     try:
-        for account in await chosen_accounts(app, email):
-            await _run_one(app, account, policy, reports)
+        for account, plan in plans:
+            await _run_one(app, account, policy, plan, reports)
             if not reports[account.email].is_complete:
                 break
     finally:
@@ -133,10 +165,11 @@ async def _run(
     return all(report.is_complete for report in reports.values())
 
 
-async def _run_one(app: App, account: Account, policy: RemovalPolicy, reports: dict[str, ArchiveReport]) -> None:
+async def _run_one(
+    app: App, account: Account, policy: RemovalPolicy, expected: ArchivePlan, reports: dict[str, ArchiveReport]
+) -> None:
     async with app.archiver.opened(account, policy) as archiver:
         reports[account.email] = archiver.report
-        expected = await app.archiver.plan(account, policy)
         shown = _Shown(archiver.report)
         with (
             stopped_by_signals("Stopping after this batch ...") as stop,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -31,14 +31,14 @@ from postroom.cli.terminal import (
 )
 from postroom.domain.backfill import BackfillMode, BackfillStatus, Include
 from postroom.domain.errors import BadInput, PostroomError
-from postroom.domain.money import Micros, format_dollars
+from postroom.domain.money import MICROS_PER_CENT, Micros, format_dollars
 from postroom.kill_switch import SwitchState
-from postroom.mail.categories import shipped
 from postroom.switchboard import retention
-from postroom.switchboard.backfill.admission import JobSpending
 from postroom.switchboard.backfill.job import FINISHED, BackfillJob
-from postroom.switchboard.backfill.operations import Backfill, BackfillFilter, BackfillView, NewBackfill
-from postroom.switchboard.estimate import side_by_side
+from postroom.switchboard.backfill.operations import Backfill, BackfillFilter, BackfillView
+from postroom.switchboard.backfill.terms import NewBackfill
+from postroom.switchboard.backfill.waiting import JobWait
+from postroom.switchboard.estimate import expected_rows, side_by_side
 from postroom.switchboard.retention import Pruned
 
 app = typer.Typer(no_args_is_help=True, help="Recover old mail within a budget: estimate, create, watch and control.")
@@ -46,7 +46,13 @@ app = typer.Typer(no_args_is_help=True, help="Recover old mail within a budget: 
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id, as `backfill list` shows it.")]
 AccountOption = Annotated[str, typer.Option(help="The mailbox, by its address.")]
 CategoryOption = Annotated[
-    list[str] | None, typer.Option("--category", help="finance, health, relationship, travel; may be repeated.")
+    list[str] | None,
+    typer.Option(
+        "--category",
+        metavar="NAME[:DAY]",
+        help="finance, health, relationship, travel; may be repeated. Each goes back as far as it usually does, or to "
+        "a day of its own: travel:2020-01-01.",
+    ),
 ]
 AllOption = Annotated[bool, typer.Option("--all-mail", help="All mail of the days, whatever its category.")]
 FromOption = Annotated[
@@ -68,6 +74,8 @@ ResumeOption = Annotated[
     typer.Option("--auto-resume/--no-auto-resume", help="Resume automatically the day after the cap is reached."),
 ]
 
+RulesOnlyOption = Annotated[bool, typer.Option("--rules-only", help="Ask no model: rules decide alone, at no cost.")]
+
 
 @app.command()
 def estimate(
@@ -80,13 +88,16 @@ def estimate(
     cap_cents: CapOption = None,
     background: BackgroundOption = False,
     include: IncludeOption = None,
+    rules_only: RulesOnlyOption = False,
     json: JsonOption = False,
 ) -> None:
     """Estimate the messages, cost and duration of a backfill. Nothing is started."""
 
     async def run(app: App) -> None:
-        days = _days(app, category, all_mail, first, last)
-        new = _wanted(account, category, days, rate, cap_cents, background, include)
+        which = _which(app, category, all_mail, first, last)
+        new = replace(
+            _wanted(account, which, rate, cap_cents, background, include), uses_model=False if rules_only else None
+        )
         found = (await app.estimator().estimate(new)).wire()
         if json:
             print_json(found)
@@ -108,6 +119,7 @@ def create(
     background: BackgroundOption = False,
     include: IncludeOption = None,
     auto_resume: ResumeOption = None,
+    rules_only: RulesOnlyOption = False,
     yes: Annotated[bool, typer.Option("--yes", help="Agree to the estimate without being asked.")] = False,
     dry_run: DryRunOption = False,
     json: JsonOption = False,
@@ -115,8 +127,12 @@ def create(
     """Create a job, after showing an estimate and asking whether you agree."""
 
     async def run(app: App) -> None:
-        days = _days(app, category, all_mail, first, last)
-        new = replace(_wanted(account, category, days, rate, cap_cents, background, include), auto_resume=auto_resume)
+        which = _which(app, category, all_mail, first, last)
+        new = replace(
+            _wanted(account, which, rate, cap_cents, background, include),
+            auto_resume=auto_resume,
+            uses_model=False if rules_only else None,
+        )
         await app.backfill.create(me(), new, dry_run=True)  # mistakes are reported before the person is asked
         found = await _estimated(app, new)
         if found is not None and not json:
@@ -147,9 +163,10 @@ def list_(
         if json:
             print_json(jobs)
             return
+        waiting = await app.backfill.waits(jobs)
         print_table(
             ["id", "mailbox", "status", "days", "categories", "taken in", "skipped", "spent", "why"],
-            (_row(job) for job in jobs),
+            (_row(job, waiting.get(job.id)) for job in jobs),
             empty="No backfill jobs; `postroom backfill create --help` says how to start one.",
         )
 
@@ -197,6 +214,41 @@ def cancel(job_id: JobId, dry_run: DryRunOption = False, json: JsonOption = Fals
     _steer(lambda app: app.backfill.cancel(me(), job_id, dry_run=dry_run), dry_run, json)
 
 
+@app.command()
+def change(
+    job_id: JobId,
+    rate: Annotated[int | None, typer.Option("--rate", metavar="N", help="Messages in any hour.")] = None,
+    cap_cents: Annotated[
+        int | None, typer.Option("--cap-cents", metavar="N", help="The most to spend in a day, in cents.")
+    ] = None,
+    dry_run: DryRunOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Give a job another speed or daily cap. A job that its cap had stopped goes on if there is room now."""
+    if rate is None and cap_cents is None:
+        raise BadInput("rate", "give a new --rate, a new --cap-cents, or both")
+    job = with_app(lambda app: app.backfill.change(me(), job_id, rate, cap_cents, dry_run=dry_run))
+    if json:
+        limits = {"rate_limit_per_hour": job.rate_limit_per_hour, "daily_cost_cap_cents": job.daily_cost_cap_cents}
+        print_json(_as_json(job, dry_run) | limits)
+        return
+    would = "It would take in" if dry_run else "It takes in"
+    most = f"{job.rate_limit_per_hour:,} messages an hour and {format_dollars(job.cap)} a day"
+    console.print(f"{would} at most {most}; it is {job.status}.", markup=False)
+
+
+@app.command("judge-again")
+def judge_again(job_id: JobId, dry_run: DryRunOption = False, json: JsonOption = False) -> None:
+    """Try again to judge those of a job's messages for which that failed."""
+    count = with_app(lambda app: app.backfill.judge_again(me(), job_id, dry_run=dry_run))
+    if json:
+        print_json({"job_id": job_id, "messages": count, "dry_run": dry_run})
+    else:
+        messages = "1 message" if count == 1 else f"{count:,} messages"
+        would = "would be" if dry_run else "is" if count == 1 else "are"
+        console.print(f"{messages} {would} judged again.")
+
+
 class OnOff(StrEnum):
     ON = "on"
     OFF = "off"
@@ -220,7 +272,8 @@ def switch(
         print_json({"in_force": state.in_force, "state": state, "dry_run": dry_run})
         return
     would = "would be" if dry_run else "is"
-    console.print(f"Backfill {would} on." if state.in_force else f"Backfill {would} off: {state.reason}.", markup=False)
+    off = f"off: {state.reason}. {state.remedy}"
+    console.print(f"Backfill {would} {'on.' if state.in_force else off}", markup=False, soft_wrap=True)
 
 
 @app.command("retention")
@@ -228,13 +281,11 @@ def retention_(dry_run: DryRunOption = False, json: JsonOption = False) -> None:
     """Remove mail past its retention from the control database now, as the daily job does. The archive keeps it."""
 
     async def run(app: App) -> Pruned:
-        settings = app.settings
         return await retention.prune(
             app.database,
-            retention.RetentionRule.from_settings(settings.retention),
+            retention.RetentionRule.from_settings(app.settings.retention),
             app.clock,
             protected=retention.certified(app.archive.backend),
-            spending=JobSpending(settings.backfill, app.clock),
             dry_run=dry_run,
         )
 
@@ -246,6 +297,8 @@ def retention_(dry_run: DryRunOption = False, json: JsonOption = False) -> None:
     console.print(f"{pruned.full:,} messages in full and {pruned.metadata:,} of metadata {would}.")
     if pruned.protected:
         console.print(f"{pruned.protected:,} stay because they have a removal certificate.")
+    if pruned.undecided:
+        console.print(f"{pruned.undecided:,} stay because nothing has decided them yet.")
 
 
 def _steer(act: Callable[[App], Awaitable[BackfillJob]], dry_run: bool, json: bool) -> None:
@@ -256,19 +309,27 @@ def _steer(act: Callable[[App], Awaitable[BackfillJob]], dry_run: bool, json: bo
         console.print(f"{'It would be' if dry_run else 'It is'} {job.status} now.")
 
 
-def _days(app: App, names: list[str] | None, all_mail: bool, first: str | None, last: str | None) -> tuple[date, date]:
-    if not names and not all_mail:
-        raise BadInput("category", f"choose from {', '.join(shipped().selectable)}, or give --all-mail")
-    if names and all_mail:
+def _which(
+    app: App, categories: list[str] | None, all_mail: bool, first: str | None, last: str | None
+) -> dict[str, Any]:
+    """The categories and days of a new job, as its fields."""
+    if not categories and not all_mail:
+        raise BadInput("category", f"choose from {', '.join(app.categories.defined.selectable)}, or give --all-mail")
+    if categories and all_mail:
         raise BadInput("all-mail", "cannot be combined with a category")
-    early, late = shipped().window(names or [], app.clock.now().date())
-    return parse_day("from", first) or early, parse_day("to", last) or late
+    given = [
+        (name, parse_day("category", day or None)) for name, _, day in (c.partition(":") for c in categories or [])
+    ]
+    names, today = [name for name, _ in given], app.clock.now().date()
+    own = {name: day for name, day in given if day is not None}
+    early, later = app.categories.defined.first_days(names, today, parse_day("from", first), own)
+    days = {"date_from": early, "date_to": parse_day("to", last) or today, "category_from": later}
+    return {"target_categories": names, **days}
 
 
 def _wanted(
     account: str,
-    categories: list[str] | None,
-    days: tuple[date, date],
+    which: Mapping[str, Any],
     rate: int | None,
     cap_cents: int | None,
     background: bool,
@@ -277,9 +338,7 @@ def _wanted(
     return NewBackfill(
         connector_type="gmail",
         endpoint_identity=account,
-        date_from=days[0],
-        date_to=days[1],
-        target_categories=categories or [],
+        **which,
         rate_limit_per_hour=rate,
         daily_cost_cap_cents=cap_cents,
         mode=BackfillMode.BACKGROUND if background else BackfillMode.SELECTIVE,
@@ -300,17 +359,23 @@ def _as_json(job: BackfillJob, dry_run: bool) -> dict[str, Any]:
     return {"job_id": job.id, "status": job.status, "dry_run": dry_run}
 
 
-def _row(job: BackfillJob) -> list[object]:
+def _row(job: BackfillJob, waiting: JobWait | None) -> list[object]:
     categories = ", ".join(job.target_categories) or "all mail"
-    days, spent = f"{job.date_from} to {job.date_to}", format_dollars(job.spent_microdollars)
-    why = job.error or job.status_reason or ""
+    days, spent = _days(job), format_dollars(job.spent_microdollars)
+    why = waiting.text if waiting else job.error or job.status_reason or ""
     counts = job.rows_processed, job.rows_skipped
     return [job.id, job.endpoint_identity, job.status, days, categories, *counts, spent, why]
+
+
+def _days(job: BackfillJob) -> str:
+    later = "".join(f"; {name} from {day}" for name, day in job.category_from.items())
+    return f"{job.date_from} to {job.date_to}{later}"
 
 
 _BINDS = {
     "rate_limit_per_hour": "the hourly rate limit",
     "daily_cost_cap_cents": "the daily cost cap",
+    "daily_ceiling": "the share of the model's ceiling that all backfill has (`postroom model ceiling`)",
     "source_quota": "the quota of the source",
     "nothing": "nothing; there is nothing to do",
 }
@@ -322,17 +387,23 @@ def _print_estimate(estimate: Mapping[str, Any]) -> None:
     where = "counted in the archive" if estimate["counted_in"] == "archive" else "listed at the source"
     margin = f", give or take {estimate['messages_margin']:,}" if estimate["messages_margin"] else ""
     console.print(f"Messages   {about}{estimate['messages']:,} to take in ({where}{margin})")
-    console.print(f"           {about}{estimate['messages_full']:,} of them in full, for the model")
+    in_full = f"           {about}{estimate['messages_full']:,} of them in full"
+    console.print(f"{in_full}, {estimate['messages_asked']:,} for the model" if estimate["uses_model"] else in_full)
     console.print(f"           {about}{estimate['messages_left_out']:,} others examined and left out")
+    if estimate["messages_known"]:
+        console.print(f"           {about}{estimate['messages_known']:,} taken in before; they cost nothing")
     cost = estimate["cost_microdollars"]
-    if cost is None:
-        console.print(
-            "Cost       unknown: no model with a price is configured; the job would stop at the first use of one"
-        )
+    if not estimate["uses_model"]:
+        why = ": no model with a known price is configured" if cost is None else ""
+        console.print(f"Cost       none{why}. Rules decide alone; what none decides is left as it is")
     else:
         each = f"{estimate['tokens_per_message']:,} tokens each, {estimate['price']}"
-        console.print(f"Cost       about {format_dollars(Micros(cost))} ({each})", markup=False)
+        near = "about " if cost >= MICROS_PER_CENT else ""
+        console.print(f"Cost       {near}{format_dollars(Micros(cost))} ({each})", markup=False)
     console.print(f"Duration   about {_spoken(estimate['seconds'])}; limited by {_BINDS[estimate['binds']]}")
+    for number, term in enumerate(estimate["retention"]):
+        console.print(f"{'Kept' if number == 0 else '':<11}{term}", markup=False)
+    console.print("           the archive keeps every message")
 
 
 def _spoken(seconds: int) -> str:
@@ -356,24 +427,29 @@ def _print_view(view: BackfillView) -> None:
         "job": job.id,
         "mailbox": f"{job.endpoint_identity} ({job.connector_type})",
         "status": job.status,
-        "why": job.error or job.status_reason,
-        "days": f"{job.date_from} to {job.date_to}",
+        "why": _why(view),
+        "until": None if view.waiting is None else view.waiting.until,
+        "in line": None if view.waiting is None else view.waiting.place,
+        "days": _days(job),
         "categories": ", ".join(job.target_categories) or "all mail",
         "also": ", ".join(job.includes) or None,
         "mode": job.mode,
         "taken in": f"{job.rows_processed:,} ({job.rows_skipped:,} skipped)",
+        "decided": _judged(view),
+        "not judged": _never_judged(view),
         "last hour": f"{view.admitted_last_hour:,} of {job.rate_limit_per_hour:,}",
         "today": _money(view),
+        "uncertain": _uncertain(view),
         "spent": f"{format_dollars(job.spent_microdollars)} in all",
         "agreed": f"{job.consent_by}, {shown(job.consent_at)}",
         "started": job.started_at,
         "ended": job.completed_at,
-        "lease": None if job.lease_holder is None else f"{job.lease_holder} until {shown(job.lease_expires_at)}",
+        "lease": _lease(job),
     }
     for name, value in lines.items():
         if value is not None:
             console.print(f"{name:<11}{shown(value)}", markup=False, soft_wrap=True)
-    compared = side_by_side(job)
+    compared = side_by_side(job, view.taken_in)
     if compared is not None:
         console.print()
         rows = (
@@ -381,6 +457,13 @@ def _print_view(view: BackfillView) -> None:
             for name, (word, form) in _COMPARED.items()
         )
         print_table(["", "estimated", "actual"], rows, empty="")
+
+
+def _lease(job: BackfillJob) -> str | None:
+    """Who works on it; one that waits or is over has no holder, whatever its row still says."""
+    if job.status is not BackfillStatus.ACTIVE or job.lease_expires_at is None:
+        return None
+    return f"{job.lease_holder} until {shown(job.lease_expires_at)}"
 
 
 def _number(count: int | None) -> str:
@@ -424,11 +507,11 @@ async def _follow(backfill: Backfill, job_id: str) -> None:
 
 def _update(bar: Progress, task: TaskID, view: BackfillView) -> None:
     job = view.job
-    expected = None if job.estimate is None else job.estimate.get("messages")
+    expected = expected_rows(job)
     bar.update(
         task,
         description=job.status,
-        total=None if not expected else max(int(expected), job.rows_processed),
+        total=None if not expected else max(expected, job.rows_processed),
         completed=job.rows_processed,
         counts=_counts(view),
         money=_money(view),
@@ -436,8 +519,38 @@ def _update(bar: Progress, task: TaskID, view: BackfillView) -> None:
 
 
 def _line(view: BackfillView) -> str:
-    why = view.job.error or view.job.status_reason
+    why = _why(view)
     return f"{view.job.status}: {_counts(view)}, {_money(view)}" + (f" ({why})" if why else "")
+
+
+def _judged(view: BackfillView) -> str:
+    mail = view.judged
+    parts = {
+        "by rules": mail.by_rule,
+        "by the model": mail.by_model,
+        "left as they are": mail.left_alone,
+        "for review": mail.for_review,
+        "to be decided": view.undecided,
+    }
+    return ", ".join(f"{count:,} {how}" for how, count in parts.items() if count) or "none yet"
+
+
+def _uncertain(view: BackfillView) -> str | None:
+    """Calls whose answer never came count at their most."""
+    if not view.uncertain:
+        return None
+    return f"{format_dollars(view.uncertain)} of it: the answer of a model call never came, so it counts at its most"
+
+
+def _never_judged(view: BackfillView) -> str | None:
+    if not view.never_judged:
+        return None
+    messages = "1 message" if view.never_judged == 1 else f"{view.never_judged:,} messages"
+    return f"{messages}; `postroom backfill judge-again {view.job.id}` tries again"
+
+
+def _why(view: BackfillView) -> str | None:
+    return view.waiting.text if view.waiting else view.job.error or view.job.status_reason
 
 
 def _counts(view: BackfillView) -> str:
@@ -445,5 +558,7 @@ def _counts(view: BackfillView) -> str:
 
 
 def _money(view: BackfillView) -> str:
-    spent, cap = format_dollars(view.today.settled), format_dollars(view.job.cap)
+    if not view.job.uses_model and not view.today.total:
+        return "rules decide alone, at no cost"
+    spent, cap = format_dollars(view.today.spent), format_dollars(view.job.cap)
     return f"{spent} of {cap} spent today, {format_dollars(view.today.reserved)} reserved"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -10,13 +12,23 @@ import typer
 
 from postroom.accounts.account import list_accounts
 from postroom.app import App
-from postroom.cli.session import read, with_app
-from postroom.cli.terminal import DryRunOption, JsonOption, console, errors, print_json, print_table, printable
+from postroom.audit import Actor
+from postroom.cli.session import change, read, with_app
+from postroom.cli.terminal import (
+    DryRunOption,
+    JsonOption,
+    console,
+    errors,
+    print_json,
+    print_table,
+    printable,
+    read_file,
+)
 from postroom.db import Tx
 from postroom.domain.errors import BadInput
 from postroom.mail.address_books import AddressBook, read_csv, read_vcards
 from postroom.switchboard import contacts
-from postroom.switchboard.contacts import ContactSource, Export, ImportResult
+from postroom.switchboard.contacts import Contact, ContactSource, Export, ImportResult
 
 app = typer.Typer(help="The people you know; their mail is served first.", no_args_is_help=True)
 
@@ -26,6 +38,10 @@ class ContactFileFormat(StrEnum):
     CSV = "csv"
 
 
+AddressArgument = Annotated[str, typer.Argument(help="The contact's address.")]
+MailboxOption = Annotated[
+    str | None, typer.Option(help="Contacts of this mailbox, also given to a connector bound to it.")
+]
 _BY_SUFFIX = {".vcf": ContactFileFormat.VCARD, ".vcard": ContactFileFormat.VCARD, ".csv": ContactFileFormat.CSV}
 
 
@@ -35,9 +51,7 @@ def import_file(
     format: Annotated[
         ContactFileFormat | None, typer.Option(help="The file's format, if its name does not show it.")
     ] = None,
-    mailbox: Annotated[
-        str | None, typer.Option(help="Contacts of this mailbox, also given to a connector bound to it.")
-    ] = None,
+    mailbox: MailboxOption = None,
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -61,6 +75,60 @@ def import_file(
         errors.print(f"left out: {printable(problem)}", markup=False)
     verb = "would be added" if dry_run else "added"
     console.print(f"{result.added:,} {verb}, {result.changed:,} changed, {result.unchanged:,} already known.")
+    if result.removed:
+        console.print(
+            f"{result.removed:,} left out, because you removed them; `postroom contacts add` brings one back."
+        )
+
+
+@app.command()
+def add(
+    address: AddressArgument,
+    name: Annotated[str, typer.Option(help="The contact's name.")] = "",
+    mailbox: MailboxOption = None,
+    priority: Annotated[bool, typer.Option(help="Serve the contact's mail first.")] = True,
+    json: JsonOption = False,
+) -> None:
+    """Add a contact, or change the name and priority of a known one."""
+
+    def write(tx: Tx, who: Actor, now: datetime) -> Contact:
+        return contacts.add_contact(tx, address, name, who, now, mailbox=mailbox, has_priority=priority)
+
+    _change(write, "{} is a contact" + ("" if priority else ", whose mail is not served first") + ".", json)
+
+
+@app.command()
+def remove(address: AddressArgument, json: JsonOption = False) -> None:
+    """Remove a contact. Neither sent mail nor an import brings it back; `add` does."""
+    _change(lambda tx, who, now: contacts.remove_contact(tx, address, who, now), "{} is no longer a contact.", json)
+
+
+@app.command()
+def exclude(address: AddressArgument, json: JsonOption = False) -> None:
+    """Do not serve a contact's mail first. It stays a contact otherwise."""
+    _change(
+        lambda tx, who, now: contacts.set_contact_priority(tx, address, False, who, now),
+        "Mail from {} is no longer served first.",
+        json,
+    )
+
+
+@app.command()
+def include(address: AddressArgument, json: JsonOption = False) -> None:
+    """Serve a contact's mail first again."""
+    _change(
+        lambda tx, who, now: contacts.set_contact_priority(tx, address, True, who, now),
+        "Mail from {} is served first.",
+        json,
+    )
+
+
+def _change(transaction: Callable[[Tx, Actor, datetime], Contact], sentence: str, json: bool) -> None:
+    contact = change(transaction, dry_run=False)
+    if json:
+        print_json(contact)
+    else:
+        console.print(printable(sentence.format(contact.address)), markup=False)
 
 
 @app.command("list")
@@ -73,8 +141,11 @@ def list_all(
     if json:
         print_json(found)
         return
-    rows = [(one.address, one.source, one.last_seen_at, one.name or "-") for one in found]
-    print_table(("address", "from", "last mail sent", "name"), rows, empty="There are no contacts yet.")
+    rows = [
+        (one.address, one.source, "first" if one.has_priority else "-", one.last_seen_at, one.name or "-")
+        for one in found
+    ]
+    print_table(("address", "from", "served", "last mail sent", "name"), rows, empty="There are no contacts yet.")
     if count > len(found):
         console.print(f"{count - len(found):,} more; use --limit.")
 
@@ -107,8 +178,5 @@ def export(dry_run: DryRunOption = False, json: JsonOption = False) -> None:
 
 
 def _read(file: Path, kind: ContactFileFormat) -> AddressBook:
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise BadInput("file", f"{file} cannot be read: {error.strerror}") from None
+    data = read_file("file", file)
     return read_vcards(data) if kind is ContactFileFormat.VCARD else read_csv(data)

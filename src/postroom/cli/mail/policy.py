@@ -11,7 +11,7 @@ import typer
 from postroom.app import App
 from postroom.audit import Actor
 from postroom.cli.session import me, read, with_app
-from postroom.cli.terminal import DryRunOption, JsonOption, console, print_json, print_table
+from postroom.cli.terminal import DryRunOption, JsonOption, console, print_json, print_table, read_file
 from postroom.domain.errors import BadInput
 from postroom.mail.tier_policy import TierPolicy, parse_rules
 from postroom.switchboard import tier_policy
@@ -57,9 +57,7 @@ def set_(
 
 def _read(file: Path) -> list[Any]:
     try:
-        rules = jsonlib.loads(file.read_bytes())
-    except OSError as error:
-        raise BadInput("file", f"{file} cannot be read: {error.strerror}") from None
+        rules = jsonlib.loads(read_file("file", file))
     except (ValueError, RecursionError):
         raise BadInput("file", f"{file} is not JSON") from None
     if not isinstance(rules, list):

@@ -23,6 +23,7 @@ from rich.text import Text
 from postroom.accounts.account import Account, ArchivedMailbox, find_mailbox, list_accounts
 from postroom.accounts.troubled import troubled_archives, troubled_of
 from postroom.app import App
+from postroom.app.series import recording
 from postroom.cli.session import AccountOption, chosen_accounts, stopped_by_signals, with_app
 from postroom.cli.terminal import (
     DryRunOption,
@@ -113,25 +114,21 @@ def _facts(progress: SyncProgress) -> dict[str, str]:
     slices = f"{progress.slices_done:,} of {progress.slices_total:,}"
     facts = {
         "phase": str(progress.phase),
+        **({"progress": progress.words} if progress.messages_total else {}),
         **({"slices": slices} if progress.slices_total else {}),
         "watermark": moment(progress.watermark),
         "messages": _messages(progress),
-        "pace": f"{progress.messages_per_second:,.1f} messages/s",
         "quota": _quota(progress),
         "throttled": f"{progress.throttles:,} times",
         "bad": f"{progress.bad:,}",
     }
     trouble = {"retries": progress.retries, "splits": progress.splits, "stalls": progress.stalls}
-    facts |= {name: f"{count:,}" for name, count in trouble.items() if count}
-    if progress.phase is not SyncPhase.FOLLOWING:
-        facts["time left"] = "not known yet" if progress.seconds_left is None else duration(progress.seconds_left)
-    return facts
+    return facts | {name: f"{count:,}" for name, count in trouble.items() if count}
 
 
 def _messages(progress: SyncProgress) -> str:
     parts = {"stored": progress.stored, "known": progress.known, "gone": progress.gone}
-    summary = ", ".join(f"{count:,} {name}" for name, count in parts.items() if count or name == "stored")
-    return f"{summary} of about {progress.messages_total:,}" if progress.messages_total else summary
+    return ", ".join(f"{count:,} {name}" for name, count in parts.items() if count or name == "stored")
 
 
 def _quota(progress: SyncProgress) -> str:
@@ -153,6 +150,8 @@ class SyncEnd:
     account: str
     error: str | None
     progress: SyncProgress
+    words: str
+    """`12,400 of 98,000 · 5/s · 4 h left`"""
 
 
 @app.command()
@@ -266,7 +265,7 @@ def bad_retry(
 
 async def _run(app: App, email: str | None, *, once: bool, json: bool) -> tuple[list[SyncEnd], bool]:
     accounts = await chosen_accounts(app, email)
-    async with app.sync.opened(accounts, "postroom sync run") as syncs:
+    async with recording(app), app.sync.opened(accounts, "postroom sync run") as syncs:
         with stopped_by_signals("Stopping: storing what was fetched ...") as stop:
             async with shown(syncs):
                 was_stopped = await _until_over(tasks := _start(syncs, once=once), stop)
@@ -297,7 +296,8 @@ def _ended(sync: AccountSync, task: asyncio.Task[None]) -> SyncEnd:
     error = None if task.cancelled() else task.exception()
     if error is not None and not isinstance(error, PostroomError):
         raise error
-    return SyncEnd(sync.account.email, None if error is None else clean(error.message), sync.progress())
+    progress = sync.progress()
+    return SyncEnd(sync.account.email, None if error is None else clean(error.message), progress, progress.words)
 
 
 def _print_ended(ended: Sequence[SyncEnd], *, was_stopped: bool) -> None:
@@ -374,6 +374,10 @@ def _print_status(status: SyncStatus, read_ago: str) -> None:
     counters = ", ".join(f"{count:,} {name}" for name, count in status.counters.items())
     facts = {
         "phase": status.phase,
+        "progress": status.progress.words if status.progress else "",
+        "gap": f"mail since {status.gap_since:%Y-%m-%d} is being compared: Gmail has forgotten its changes"
+        if status.gap_since
+        else "",
         "watermark": moment(status.watermark),
         "slices": slices if status.slices_open else "",
         "counted": counters,

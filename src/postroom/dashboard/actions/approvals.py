@@ -1,7 +1,10 @@
-"""Approvals: actions of rules or the model that need a person's answer first."""
+"""Approvals: actions of rules or the model that need a person's answer first, as rows that are answered one by one or
+many at once. What cannot be undone is shown in full once more before it is approved; the rest is undone afterwards.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -10,35 +13,110 @@ from starlette.responses import Response
 
 from postroom.actions import approvals, wording
 from postroom.actions.approvals import ApprovalQuestion, ApprovalVerdict
-from postroom.contract.actions import ANSWER, VerdictArguments
+from postroom.actions.lifecycle import Action
+from postroom.actions.undo import WAITS_AGAIN
+from postroom.actions.wording import LetterPreview
+from postroom.contract.actions import (
+    ANSWER,
+    ANSWER_MANY,
+    MOST_AT_ONCE,
+    TAKE_BACK,
+    AnsweredManyReply,
+    AnswerManyArguments,
+    OneAnswerReply,
+    VerdictArguments,
+)
 from postroom.contract.fields import Id
 from postroom.dashboard.actions.routes import mailbox_of_path
-from postroom.dashboard.context import Here, api_router, pages_router, permits
+from postroom.dashboard.context import Here, RequestContext, Undo, api_router, pages_router, permits
+from postroom.dashboard.display.formatting import plural
+from postroom.dashboard.forms import Form
 from postroom.db import Tx
+from postroom.domain.actions import FOR_GOOD, ActionType
+from postroom.domain.errors import BadInput
 from postroom.domain.roles import Permission
+from postroom.triage.rules.about import can_repeat
 
-MOST_SHOWN = 200
+MOST_SHOWN = MOST_AT_ONCE
+_PREVIEW = 160
+"""Characters of a message, and of a letter, that a row shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionRow:
     id: str
+    type: ActionType
     summary: str
     """What would be done, in words."""
+    can_undo: bool
+    """Whether it can be undone once it was done."""
+    can_repeat: bool
+    """Whether a rule could do the same with other mail."""
     wanted_by: str
     reasons: tuple[str, ...]
     account: str
     sender: str | None
+    address: str | None
+    """Of the sender, without the name."""
     subject: str | None
     message: str
     """The mailbox's own id."""
     answers_go_to: str | None
+    letter: LetterPreview | None
+    """The mail that would be sent, in full."""
+    why: str | None
+    """Why the rule or the model wants it."""
+    confidence: float | None
+    text: str | None
+    """The beginning of the message that it is about."""
     received_at: datetime | None
     asked_at: datetime
     expires_at: datetime | None
     is_open: bool
     state: str
     """In words, with who answered."""
+
+    @property
+    def kind(self) -> str:
+        """What would be done; every reply is of one kind, whatever it says."""
+        return "Reply" if self.type is ActionType.AUTO_REPLY else self.summary
+
+    @property
+    def preview(self) -> str:
+        """The first words of the message."""
+        return first_words(self.text)
+
+    @property
+    def letter_preview(self) -> str:
+        """The first words of the mail that would be sent."""
+        return "" if self.letter is None else first_words(self.letter.text or self.letter.html)
+
+
+def first_words(text: str | None) -> str:
+    """On one line."""
+    words = " ".join((text or "").split())
+    return words if len(words) <= _PREVIEW else words[:_PREVIEW].rsplit(" ", 1)[0] + "\N{HORIZONTAL ELLIPSIS}"
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionGroup:
+    """The same action for mail of the same sender."""
+
+    summary: str
+    sender: str | None
+    questions: Sequence[QuestionRow]
+
+    @property
+    def ids(self) -> str:
+        return " ".join(question.id for question in self.questions)
+
+
+def grouped(questions: Iterable[QuestionRow]) -> list[QuestionGroup]:
+    """By action and sender; the group with the oldest question first."""
+    found: dict[tuple[str, str | None], list[QuestionRow]] = {}
+    for question in questions:
+        found.setdefault((question.kind, question.address), []).append(question)
+    return [QuestionGroup(kind, rows[0].sender, rows) for (kind, _), rows in found.items()]
 
 
 def open_questions(tx: Tx) -> list[QuestionRow]:
@@ -50,25 +128,45 @@ def question(tx: Tx, action_id: str) -> QuestionRow:
     return _row(approvals.get_question(tx, action_id))
 
 
+def questions_of(tx: Tx, action_ids: Sequence[str]) -> list[QuestionRow]:
+    """Open or answered; those that do not exist are passed over."""
+    return [_row(question) for question in approvals.get_questions(tx, action_ids)]
+
+
 def _row(question: ApprovalQuestion) -> QuestionRow:
     action = question.action
     summary = wording.deed(action)
     return QuestionRow(
         id=action.id,
+        type=action.type,
         summary=summary[:1].upper() + summary[1:],
+        can_undo=action.type not in FOR_GOOD,
+        can_repeat=_can_repeat(action),
         wanted_by=action.wanted_by,
         reasons=action.reasons,
         account=question.account,
         sender=question.sender,
+        address=question.address,
         subject=question.subject,
         message=action.gmail_id,
         answers_go_to=question.answers_go_to,
+        letter=question.letter,
+        why=question.why,
+        confidence=question.confidence,
+        text=question.text,
         received_at=question.received_at,
         asked_at=action.created_at,
         expires_at=action.expires_at,
         is_open=question.is_open,
         state=approvals.standing(action),
     )
+
+
+def _can_repeat(action: Action) -> bool:
+    try:
+        return can_repeat(action.wanted)
+    except BadInput:
+        return False
 
 
 pages = pages_router()
@@ -84,7 +182,7 @@ class ApprovalResult(BaseModel):
 
 @pages.get("/approvals")
 async def approvals_page(here: Here) -> Response:
-    return await here.page("approvals/list.html", SECTION, questions=await show_questions(here), most=MOST_SHOWN)
+    return await _page(here)
 
 
 @api.get("")
@@ -94,19 +192,18 @@ async def show_questions(here: Here) -> list[QuestionRow]:
     return await here.read(open_questions)
 
 
+@api.post("")
+@permits(Permission.APPROVE, keeps_to_mailbox=True)
+async def give_many(here: Here, given: AnswerManyArguments) -> AnsweredManyReply:
+    """Answer several questions. One that was answered meanwhile does not keep the others from it."""
+    return await here.call(ANSWER_MANY, given)
+
+
 @api.get("/{action_id}")
 @permits(Permission.READ, mailbox_of_path)
 async def show_question(here: Here, action_id: Id) -> QuestionRow:
     """A question, open or answered."""
     return await here.read(lambda tx: question(tx, action_id))
-
-
-@pages.post("/approvals/{action_id}/{verdict}")
-async def submit_answer(here: Here, action_id: Id, verdict: ApprovalVerdict) -> Response:
-    note = (await here.form()).optional("note")
-    given = await here.call(ANSWER, {"action": action_id, "verdict": verdict, "note": note})
-    done = "Approved; a worker does it now." if verdict is ApprovalVerdict.APPROVE else "Rejected; nothing is changed."
-    return await here.go("/approvals", done if given.counted else f"Your answer came too late: it is {given.standing}.")
 
 
 @api.post("/{action_id}")
@@ -115,3 +212,96 @@ async def give(here: Here, action_id: Id, given: VerdictArguments) -> ApprovalRe
     """Answer a question; each is answered once."""
     done = await here.call(ANSWER, {**given.model_dump(), "action": action_id})
     return ApprovalResult(counted=done.counted, question=await show_question(here, action_id))
+
+
+@pages.post("/approvals")
+async def submit_answers(here: Here) -> Response:
+    form = await here.form()
+    try:
+        verdict = ApprovalVerdict(form.one_of("verdict", list(ApprovalVerdict)))
+        return await _answered(here, form, chosen_ids(form), verdict)
+    except BadInput as error:
+        return await _page(here, form.refused(error), 422)
+
+
+@pages.post("/approvals/undo")
+async def submit_take_back(here: Here) -> Response:
+    taken = await here.call(TAKE_BACK, {"actions": list((await here.form()).all("action"))})
+    done = [each for each in taken.answers if each.counted]
+    reopened = sum(each.standing == WAITS_AGAIN for each in done)
+    said = [
+        f"{plural(reopened, 'action waits', 'actions wait')} for approval again." if reopened else "",
+        f"{plural(len(done) - reopened, 'action is', 'actions are')} being undone." if len(done) > reopened else "",
+        _left(taken.answers, "could not be taken back"),
+    ]
+    return await here.go("/approvals", " ".join(filter(None, said)), "done" if done else "warn")
+
+
+@pages.get("/approvals/{action_id}/{verdict}")
+async def return_to_questions(here: Here, action_id: Id, verdict: ApprovalVerdict) -> Response:
+    """For a reload of what a button led to."""
+    return await here.go(f"/approvals#q-{action_id}")
+
+
+@pages.post("/approvals/{action_id}/{verdict}")
+async def submit_answer(here: Here, action_id: Id, verdict: ApprovalVerdict) -> Response:
+    return await _answered(here, await here.form(), [action_id], verdict)
+
+
+def chosen_ids(form: Form) -> list[str]:
+    """Of single rows, of whole groups, or of all that the page showed: a box of several holds their ids."""
+    boxes = [*form.all("action"), *form.all("group"), *form.all("all")]
+    ids = list(dict.fromkeys(each for box in boxes for each in box.split()))
+    if not ids:
+        raise BadInput("action", "select at least one")
+    return ids
+
+
+async def _answered(here: RequestContext, form: Form, ids: Sequence[str], verdict: ApprovalVerdict) -> Response:
+    back = form["back"] or "/approvals"
+    if not back.startswith(("/approvals", "/mail/")):
+        raise BadInput("back", "is not a page that has this button")
+    if verdict is ApprovalVerdict.APPROVE:
+        unseen = await _to_confirm(here, ids, form.all("confirmed"))
+        if unseen:
+            return await here.page("approvals/confirm.html", SECTION, ids=ids, questions=unseen, back=back)
+    given = await here.call(ANSWER_MANY, {"actions": list(ids), "verdict": verdict, "note": form.optional("note")})
+    counted = [each.action for each in given.answers if each.counted]
+    undo = await _undo_of(here, counted) if verdict is ApprovalVerdict.APPROVE else None
+    return await here.go(back, _said(given.answers, verdict), "done" if counted else "warn", undo)
+
+
+async def _to_confirm(here: RequestContext, ids: Sequence[str], seen: Sequence[str]) -> list[QuestionRow]:
+    """Open questions about what cannot be undone, which were not shown for confirmation yet."""
+
+    def read(tx: Tx) -> list[QuestionRow]:
+        rows = questions_of(tx, [each for each in ids if each not in seen])
+        return [row for row in rows if row.is_open and not row.can_undo]
+
+    return await here.read(read)
+
+
+async def _undo_of(here: RequestContext, ids: Sequence[str]) -> Undo | None:
+    can_undo = await here.read(lambda tx: [each.id for each in questions_of(tx, ids) if each.can_undo])
+    return Undo("/approvals/undo", {"action": can_undo}) if can_undo else None
+
+
+def _said(answers: Sequence[OneAnswerReply], verdict: ApprovalVerdict) -> str:
+    counted = sum(each.counted for each in answers)
+    done = "Approved" if verdict is ApprovalVerdict.APPROVE else "Rejected"
+    if len(answers) == 1:
+        return f"{done}." if counted else f"Your answer came too late: it is {answers[0].standing}."
+    said = f"{plural(counted, 'action')} {done.lower()}." if counted else ""
+    return f"{said} {_left(answers, 'came too late')}".strip()
+
+
+def _left(answers: Sequence[OneAnswerReply], what: str) -> str:
+    left = [each for each in answers if not each.counted]
+    return f"{len(left)} {what}: {left[0].standing}." if left else ""
+
+
+async def _page(here: RequestContext, form: Form | None = None, status: int = 200) -> Response:
+    found = await show_questions(here)
+    return await here.page(
+        "approvals/list.html", SECTION, status, form=form or Form(), groups=grouped(found), found=found, most=MOST_SHOWN
+    )

@@ -12,10 +12,11 @@ from sqlalchemy import ColumnElement, select
 
 from postroom.accounts.account import list_accounts
 from postroom.accounts.mailbox_state import labels_of
-from postroom.actions import browsing, scheduling, snoozes, undo, wording
+from postroom.actions import approvals, browsing, lifecycle, scheduling, snoozes, undo, wording
 from postroom.actions.browsing import ActionFilter, Listed
 from postroom.actions.lifecycle import Action
 from postroom.actions.snoozes import Snooze, SnoozeState
+from postroom.actions.wording import LetterPreview
 from postroom.contract.fields import Id
 from postroom.dashboard.paging import ListQuery, Paged
 from postroom.db import Tx
@@ -29,7 +30,7 @@ from postroom.queue.inspection import StepRecord, show_job
 @dataclass(frozen=True, slots=True)
 class DecisionMade:
     source: str
-    """deterministic: a rule; llm: the model; none: no action was wanted."""
+    """deterministic: a rule; learned: local triage; llm: the model; none: no action was wanted."""
     action: str
     parameters: Mapping[str, Any]
     reason: str
@@ -144,8 +145,8 @@ class SnoozeRow:
 class ActionDetail:
     action: ActionRow
     parameters: Mapping[str, Any]
-    text: str | None
-    """The text that is sent in the owner's name."""
+    letter: LetterPreview | None
+    """The mail that is sent in the owner's name."""
     decision: DecisionMade | None
     """Null if a person asked for it, or if the decision is no longer on record."""
     rule_exists: bool
@@ -162,6 +163,7 @@ class ActionDetail:
     original: ActionRow | None
     """The action that this undoes."""
     can_retry: bool
+    can_dismiss: bool
     can_cancel: bool
 
 
@@ -195,7 +197,7 @@ def action_detail(tx: Tx, action_id: str) -> ActionDetail:
     return ActionDetail(
         action=row_of(listed, emails),
         parameters=action.parameters,
-        text=wording.outgoing_text(action),
+        letter=approvals.get_question(tx, action.id).letter,
         decision=None if action.decision_id is None else decision_with_id(tx, action.decision_id),
         rule_exists=_rule_exists(tx, action.rule_id),
         labels=_labels(tx, action, steps),
@@ -207,7 +209,8 @@ def action_detail(tx: Tx, action_id: str) -> ActionDetail:
         why_not=obstacle,
         undo=_undo(tx, action, emails),
         original=_original(tx, action, emails),
-        can_retry=action.status is ActionStatus.FAILED,
+        can_retry=action.status in lifecycle.RETRYABLE,
+        can_dismiss=action.status is ActionStatus.FAILED,
         can_cancel=action.status in (ActionStatus.QUEUED, ActionStatus.APPROVED_PENDING),
     )
 

@@ -13,7 +13,20 @@ from starlette.responses import Response
 from postroom.actions import undo, wording
 from postroom.actions.lifecycle import mailbox_of_action
 from postroom.actions.undo import Progress, UndoSpan
-from postroom.contract.actions import CANCEL, RETRY, SNOOZE, UNDO, UNDO_ALL, WAKE, ReturnTime, UndoSpanArguments
+from postroom.contract.actions import (
+    CANCEL,
+    DISMISS,
+    RETRY,
+    SNOOZE,
+    TAKE_BACK,
+    UNDO,
+    UNDO_ALL,
+    WAKE,
+    AnsweredManyReply,
+    ReturnTime,
+    TakeBackArguments,
+    UndoSpanArguments,
+)
 from postroom.contract.fields import Id
 from postroom.contract.tool import R, ToolSignature
 from postroom.dashboard.actions.queries import (
@@ -162,6 +175,13 @@ async def undo_all(here: Here, wanted: UndoSpanArguments) -> SpanUndone:
     return await _surveyed(here, UndoSpan(begun.since, begun.until, wanted.by))
 
 
+@api.post("/take-back")
+@permits(Permission.ACT, keeps_to_mailbox=True)
+async def take_back_many(here: Here, given: TakeBackArguments) -> AnsweredManyReply:
+    """Take back what you approved or ordered: before it begins it is not done, afterwards it is undone."""
+    return await here.call(TAKE_BACK, given)
+
+
 async def _surveyed(here: RequestContext, span: UndoSpan) -> SpanUndone:
     found = await here.read(lambda tx: undo.survey_undo(tx, span))
     progress = {str(each): count for each, count in found.counts.items()}
@@ -204,6 +224,12 @@ async def submit_retry(here: Here, action_id: Id) -> Response:
     return await _back(here, action_id, "The action is queued again.")
 
 
+@pages.post("/actions/{action_id}/dismiss")
+async def submit_dismissal(here: Here, action_id: Id) -> Response:
+    await _steer(here, DISMISS, action_id)
+    return await _back(here, action_id, "Dismissed; it is no longer listed as something you need to look at.")
+
+
 @pages.post("/actions/{action_id}/cancel")
 async def submit_cancel(here: Here, action_id: Id) -> Response:
     await _steer(here, CANCEL, action_id)
@@ -244,6 +270,14 @@ async def take_back(here: Here, action_id: Id) -> ActionRow:
 async def retry(here: Here, action_id: Id) -> ActionRow:
     """Try a failed action again."""
     await _steer(here, RETRY, action_id)
+    return await here.read(lambda tx: action_row(tx, action_id))
+
+
+@api.post("/{action_id}/dismiss")
+@permits(Permission.ACT, keeps_to_mailbox=True)
+async def dismiss(here: Here, action_id: Id) -> ActionRow:
+    """Dismiss a failed action, so that it no longer needs attention."""
+    await _steer(here, DISMISS, action_id)
     return await here.read(lambda tx: action_row(tx, action_id))
 
 

@@ -16,8 +16,8 @@ from postroom.dashboard.security.proof import call_with_proof
 from postroom.domain.backfill import BackfillMode
 from postroom.domain.errors import BadInput
 from postroom.domain.money import MICROS_PER_CENT, format_dollars, from_cents, parse_dollars
-from postroom.mail.categories import shipped
-from postroom.switchboard.backfill.operations import MOST_CENTS
+from postroom.mail.categories import Categories
+from postroom.switchboard.backfill.terms import MOST_CENTS
 
 OFFER_LIFE = timedelta(minutes=15)
 """Mail arrives and prices change, so an older estimate is not offered for consent."""
@@ -53,7 +53,7 @@ class BackfillOffer:
 async def make_offer(here: RequestContext, wanted: Arguments) -> BackfillOffer:
     arguments = {name: value for name, value in wanted.items() if name != "auto_resume"}
     estimate = (await here.call(ESTIMATE, arguments)).wire()
-    limits = {name: estimate[name] for name in ("rate_limit_per_hour", "daily_cost_cap_cents")}
+    limits = {name: estimate[name] for name in ("rate_limit_per_hour", "daily_cost_cap_cents", "uses_model")}
     return BackfillOffer({**wanted, **limits}, estimate)
 
 
@@ -77,7 +77,7 @@ async def accept(here: RequestContext, offer: BackfillOffer, form: Form | None =
     return (await call_with_proof(here, CREATE, arguments, form)).job_id
 
 
-def wanted_of(form: Form, today: date) -> dict[str, Any]:
+def wanted_of(form: Form, today: date, categories: Categories) -> dict[str, Any]:
     """The arguments that a form asks for; a refusal names the field of the form."""
     return arguments_of(
         {
@@ -85,26 +85,53 @@ def wanted_of(form: Form, today: date) -> dict[str, Any]:
             "target_categories": _categories(form),
             "date_from": form["date_from"] or None,
             "date_to": form["date_to"] or None,
-            "rate_limit_per_hour": form.number("rate_limit_per_hour") if form["rate_limit_per_hour"] else None,
-            "daily_cost_cap_cents": _cents(form["daily_cost_cap"]) if form["daily_cost_cap"] else None,
+            "category_from": {name: day for name in categories.selectable if (day := form[first_day_field(name)])},
+            "rate_limit_per_hour": None,
+            "daily_cost_cap_cents": None,
+            **limits_of(form),
             "mode": BackfillMode.BACKGROUND if form.checked("background") else BackfillMode.SELECTIVE,
             "includes": list(form.all("includes")),
             "auto_resume": form.checked("auto_resume"),
+            "uses_model": False if form.checked("rules_only") else None,
         },
         today,
+        categories,
     )
 
 
-def arguments_of(wanted: Arguments, today: date) -> dict[str, Any]:
+def limits_of(form: Form) -> dict[str, int]:
+    """The limits that were filled in."""
+    rate, cap = form["rate_limit_per_hour"], form["daily_cost_cap"]
+    given = {"rate_limit_per_hour": form.number("rate_limit_per_hour")} if rate else {}
+    return given | ({"daily_cost_cap_cents": _cents(cap)} if cap else {})
+
+
+def first_day_field(category: str) -> str:
+    """The form's field for the first day of a category."""
+    return f"from_{category}"
+
+
+def arguments_of(wanted: Arguments, today: date, categories: Categories) -> dict[str, Any]:
     """The arguments of a job: without a first or last day, those that its categories have by default."""
-    early, late = shipped().window(wanted["target_categories"], today)
+    names = wanted["target_categories"]
+    own = {name: _day(day, first_day_field(name)) for name, day in wanted["category_from"].items() if name in names}
+    first = None if wanted["date_from"] is None else _day(wanted["date_from"], "date_from")
+    early, later = categories.first_days(names, today, first, own)
     given = {name: value for name, value in wanted.items() if value is not None}
     return {
         "connector_type": CONNECTOR_TYPE,
-        "date_from": early.isoformat(),
-        "date_to": late.isoformat(),
+        "date_to": today.isoformat(),
         **given,
+        "date_from": early.isoformat(),
+        "category_from": {name: day.isoformat() for name, day in later.items()},
     }
+
+
+def _day(text: str, field: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise BadInput(field, f"{text!r} is not a day; write for example 2024-01-31") from None
 
 
 def form_of(wanted: Arguments) -> Form:
@@ -122,6 +149,8 @@ def form_of(wanted: Arguments) -> Form:
         background="yes" if wanted.get("mode") == BackfillMode.BACKGROUND else None,
         includes=wanted.get("includes"),
         auto_resume="yes" if wanted.get("auto_resume") else None,
+        rules_only="yes" if wanted.get("uses_model") is False else None,
+        **{first_day_field(name): day for name, day in (wanted.get("category_from") or {}).items()},
     )
 
 

@@ -22,15 +22,16 @@ from postroom.db.tables.mail import backfill_rate as rates
 from postroom.db.tables.mail import backfill_spend as spends
 from postroom.domain.backfill import BackfillStatus
 from postroom.domain.money import Micros
-from postroom.kill_switch import SwitchState
-from postroom.mail.categories import shipped
+from postroom.mail.categories import Categories
 from postroom.settings import BackfillSettings
 from postroom.switchboard.backfill import job as model
 from postroom.switchboard.backfill import operations as backfill_jobs
 from postroom.switchboard.backfill.job import SUBJECT, BackfillEvent, BackfillJob, is_legal
-from postroom.switchboard.backfill.ledger import Spend, day_of
+from postroom.switchboard.backfill.ledger import Spend, day_of, spend_from_row
 from postroom.switchboard.backfill.rate import HOUR
-from postroom.switchboard.estimate import side_by_side
+from postroom.switchboard.backfill.undecided import JudgedMail
+from postroom.switchboard.backfill.waiting import JobWait, waits
+from postroom.switchboard.estimate import expected_rows, side_by_side, whole_figure
 
 
 def start_of_day(now: datetime, settings: BackfillSettings) -> datetime:
@@ -64,17 +65,12 @@ class EstimateComparison:
     seconds: EstimateAndActual
 
 
-def expected_messages(job: BackfillJob) -> int | None:
-    """How many messages were estimated; None without an estimate."""
-    return _whole(job.estimate, "messages")
-
-
 def seconds_left(job: BackfillJob, admitted_last_hour: int, now: datetime) -> int | None:
     """The approximate remaining working time: the longer of what the estimate and the last hour suggest.
 
     None where it is not known: the job is not active, was not estimated, or has already exceeded its estimate.
     """
-    expected, planned = expected_messages(job), _whole(job.estimate, "seconds")
+    expected, planned = expected_rows(job), whole_figure(job.estimate, "seconds")
     if job.status is not BackfillStatus.ACTIVE or not expected or planned is None or job.rows_processed >= expected:
         return None
     left = expected - job.rows_processed
@@ -83,15 +79,6 @@ def seconds_left(job: BackfillJob, admitted_last_hour: int, now: datetime) -> in
     if has_gone_an_hour and admitted_last_hour:
         seconds = max(seconds, left * 3_600 // admitted_last_hour)
     return seconds
-
-
-def resumes_at(job: BackfillJob, switch: SwitchState, settings: BackfillSettings, now: datetime) -> datetime | None:
-    """When a job that stopped at its cap resumes by itself; None for any other, and if a person has to act first."""
-    waits_for_a_day = job.status is BackfillStatus.COST_CAPPED and job.auto_resume and switch.in_force
-    if not waits_for_a_day or job.capped_day is None:
-        return None
-    turn = end_of_day(job.capped_day, settings)
-    return turn if turn > now else None
 
 
 def reached_day(job: BackfillJob) -> date | None:
@@ -108,29 +95,27 @@ def possible(job: BackfillJob) -> list[BackfillEvent]:
     return [event for event in STEERING if is_legal(event, job.status)]
 
 
-def comparison(job: BackfillJob) -> EstimateComparison | None:
-    compared = side_by_side(job)
+def comparison(job: BackfillJob, taken_in: int) -> EstimateComparison | None:
+    compared = side_by_side(job, taken_in)
     if compared is None:
         return None
     return EstimateComparison(
-        **{name: EstimateAndActual(_whole(both, "estimated"), both["actual"]) for name, both in compared.items()}
+        **{name: EstimateAndActual(whole_figure(both, "estimated"), both["actual"]) for name, both in compared.items()}
     )
 
 
-def state_in_words(job: BackfillJob, switch: SwitchState) -> str:
+def state_in_words(job: BackfillJob, wait: JobWait | None) -> str:
     """Why it is in its state, and what comes next."""
     why = _sentence(job.error or job.status_reason)
     match job.status:
-        case BackfillStatus.PENDING if not switch.in_force:
-            return f"Waiting, because all backfill is off: {switch.reason}."
-        case BackfillStatus.PENDING:
-            return f"{why} Waiting for its connector, which asks for work every minute.".strip()
+        case BackfillStatus.PENDING | BackfillStatus.COST_CAPPED:
+            return wait.text if wait else why
+        case BackfillStatus.ACTIVE if wait is not None:
+            return wait.text
         case BackfillStatus.ACTIVE:
             return f"Running: {job.lease_holder} is fetching mail." if job.lease_holder else "Running."
         case BackfillStatus.PAUSED:
             return f"{why} It keeps its place until you resume it.".strip()
-        case BackfillStatus.COST_CAPPED:
-            return f"{why} {_after_the_cap(job, switch)}"
         case BackfillStatus.ERROR:
             return f"{why or 'It failed.'} Fix the cause, then resume it: it continues where it stopped."
         case BackfillStatus.COMPLETED:
@@ -140,22 +125,10 @@ def state_in_words(job: BackfillJob, switch: SwitchState) -> str:
     assert_never(job.status)
 
 
-def _after_the_cap(job: BackfillJob, switch: SwitchState) -> str:
-    if not job.auto_resume:
-        return "Resume it by hand to continue."
-    return "It then resumes by itself." if switch.in_force else "It resumes by itself once backfill is on again."
-
-
 def _sentence(text: str | None) -> str:
     if not text:
         return ""
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
-
-
-def _whole(values: Mapping[str, Any] | None, name: str) -> int | None:
-    """The estimate was sent by the job's creator, so anything that is not a whole number counts as unknown."""
-    value = None if values is None else values.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else None
 
 
 _AUDIT = 100
@@ -187,8 +160,8 @@ class BackfillRow:
     """Messages admitted during the last hour."""
     seconds_left: int | None
     """Approximate remaining working time; null where it is not known, as for a job that is not active."""
-    resumes_at: datetime | None
-    """When a job that stopped at its cap resumes by itself."""
+    waiting: JobWait | None
+    """Why a job is not at work, until when, and its place in line; null if it waits for nothing, or for a person."""
     today: Spend
     can: list[BackfillEvent]
 
@@ -196,8 +169,15 @@ class BackfillRow:
 @dataclass(frozen=True, slots=True)
 class BackfillDetail:
     summary: BackfillRow
-    room_in_s: float | None
-    """Seconds until the hourly limit admits messages again; null if it does now."""
+    judged: JudgedMail
+    undecided: int
+    """Messages that it brought and that wait to be decided."""
+    never_judged: int
+    """Messages that were given up; they can be tried again."""
+    uncertain: Micros
+    """Of what counts as spent: calls whose answer never came, at their most."""
+    can_change: bool
+    """Its limits can be changed: it is not over."""
     days: list[Spend]
     """Oldest first."""
     comparison: EstimateComparison | None
@@ -212,6 +192,8 @@ class BackfillSwitch:
     is_on: bool
     reason: str
     """Why it is off; empty while it is on."""
+    remedy: str
+    """How to turn it on; empty while it is on."""
     can_turn: bool
     """The environment allows backfill, so that this switch decides."""
     changed_at: datetime | None
@@ -231,8 +213,8 @@ class BackfillsQuery(ListQuery):
     account: str | None = Field(None, max_length=320, description="only this mailbox")
 
 
-def choices() -> list[CategoryChoice]:
-    return [CategoryChoice(each.name, each.title, each.years, each.skipped) for each in shipped()]
+def choices(categories: Categories) -> list[CategoryChoice]:
+    return [CategoryChoice(each.name, each.title, each.years, each.skipped) for each in categories]
 
 
 def mailboxes(tx: Tx) -> list[str]:
@@ -243,9 +225,8 @@ def mailboxes(tx: Tx) -> list[str]:
 def overview(tx: Tx, settings: BackfillSettings, now: datetime) -> BackfillOverview:
     jobs = model.jobs_table(tx)
     counted = {row.status: row.jobs for row in tx.execute(_by_status(jobs))}
-    today = select(func.sum(spends.c.settled_microdollars), func.sum(spends.c.reserved_microdollars)).where(
-        spends.c.day == day_of(now, settings.zone)
-    )
+    spent = func.sum(spends.c.settled_microdollars + spends.c.reported_microdollars)
+    today = select(spent, func.sum(spends.c.reserved_microdollars)).where(spends.c.day == day_of(now, settings.zone))
     settled, reserved = tx.execute(today).one()
     statuses = {status: counted.get(status, 0) for status in BackfillStatus}
     return BackfillOverview(switch(tx, settings), statuses, Micros(int(settled or 0)), Micros(int(reserved or 0)))
@@ -253,7 +234,9 @@ def overview(tx: Tx, settings: BackfillSettings, now: datetime) -> BackfillOverv
 
 def switch(tx: Tx, settings: BackfillSettings) -> BackfillSwitch:
     state = kill_switch.state(tx, settings)
-    return BackfillSwitch(state.in_force, state.reason, state.environment, state.changed_at, state.changed_by)
+    return BackfillSwitch(
+        state.in_force, state.reason, state.remedy, state.environment, state.changed_at, state.changed_by
+    )
 
 
 def list_backfills(tx: Tx, settings: BackfillSettings, wanted: BackfillsQuery, now: datetime) -> Paged[BackfillRow]:
@@ -277,13 +260,16 @@ def mailbox_of_job(tx: Tx, job_id: str) -> str | None:
 
 def backfill_detail(tx: Tx, settings: BackfillSettings, job_id: str, now: datetime) -> BackfillDetail:
     view = backfill_jobs.show_job(tx, settings, job_id, now)
-    state = kill_switch.state(tx, settings)
     about = list_entries(tx, AuditFilter(subject_type=SUBJECT, subject_id=view.job.id, limit=_AUDIT))
     return BackfillDetail(
-        summary=_backfill_row(view.job, state, settings, view.today, view.admitted_last_hour, now),
-        room_in_s=view.retry_after,
+        summary=_backfill_row(view.job, view.waiting, view.today, view.admitted_last_hour, now),
+        judged=view.judged,
+        undecided=view.undecided,
+        never_judged=view.never_judged,
+        uncertain=view.uncertain,
+        can_change=view.job.status not in model.FINISHED,
         days=view.days,
-        comparison=comparison(view.job),
+        comparison=comparison(view.job, view.taken_in),
         audit=about.entries,
         has_more_audit=about.next_before_id is not None,
     )
@@ -292,32 +278,33 @@ def backfill_detail(tx: Tx, settings: BackfillSettings, job_id: str, now: dateti
 def _backfill_rows(
     tx: Tx, settings: BackfillSettings, found: Sequence[BackfillJob], now: datetime
 ) -> list[BackfillRow]:
-    ids, day, state = [job.id for job in found], day_of(now, settings.zone), kill_switch.state(tx, settings)
+    ids, day, waiting = [job.id for job in found], day_of(now, settings.zone), waits(tx, settings, found, now)
     spent = {
-        str(row.job_id): Spend(day, Micros(row.reserved_microdollars), Micros(row.settled_microdollars))
+        str(row.job_id): spend_from_row(row)
         for row in tx.execute(select(spends).where(spends.c.job_id.in_(ids), spends.c.day == day))
     }
     recent = select(rates.c.job_id, func.sum(rates.c.count).label("admitted")).where(
         rates.c.job_id.in_(ids), rates.c.at > now - HOUR
     )
     admitted = {str(row.job_id): int(row.admitted) for row in tx.execute(recent.group_by(rates.c.job_id))}
-    nothing = Spend(day, Micros(0), Micros(0))
+    nothing = Spend(day)
     return [
-        _backfill_row(job, state, settings, spent.get(job.id, nothing), admitted.get(job.id, 0), now) for job in found
+        _backfill_row(job, waiting.get(job.id), spent.get(job.id, nothing), admitted.get(job.id, 0), now)
+        for job in found
     ]
 
 
 def _backfill_row(
-    job: BackfillJob, state: SwitchState, settings: BackfillSettings, today: Spend, last_hour: int, now: datetime
+    job: BackfillJob, waiting: JobWait | None, today: Spend, last_hour: int, now: datetime
 ) -> BackfillRow:
     return BackfillRow(
         job=job,
-        state_text=state_in_words(job, state),
-        expected=expected_messages(job),
+        state_text=state_in_words(job, waiting),
+        expected=expected_rows(job),
         reached=reached_day(job),
         last_hour=last_hour,
         seconds_left=seconds_left(job, last_hour, now),
-        resumes_at=resumes_at(job, state, settings, now),
+        waiting=waiting,
         today=today,
         can=possible(job),
     )

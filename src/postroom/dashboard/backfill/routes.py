@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from postroom.contract.backfill import STEERING, SWITCH
+from postroom.contract.backfill import CHANGE, JUDGE_AGAIN, STEERING, SWITCH
 from postroom.contract.fields import Id
 from postroom.dashboard.backfill.offers import (
     CONSENT,
@@ -22,7 +22,9 @@ from postroom.dashboard.backfill.offers import (
     StaleOffer,
     accept,
     arguments_of,
+    first_day_field,
     form_of,
+    limits_of,
     make_offer,
     on_the_form,
     open_offer,
@@ -49,11 +51,13 @@ from postroom.dashboard.display import charts
 from postroom.dashboard.display.formatting import money
 from postroom.dashboard.forms import Form
 from postroom.dashboard.paging import Paged
+from postroom.dashboard.security.proof import call_with_proof
 from postroom.db import Tx
 from postroom.domain.backfill import BackfillMode, BackfillStatus, Include
 from postroom.domain.errors import BadInput, PostroomError
 from postroom.domain.ids import parse_id
 from postroom.domain.roles import Permission, ProofNeeded
+from postroom.mail.categories import Categories
 from postroom.switchboard.backfill.job import BackfillEvent
 
 pages = pages_router()
@@ -74,11 +78,19 @@ _FORM_FIELDS = frozenset(
         "background",
         "includes",
         "auto_resume",
+        "rules_only",
     ]
 )
+
+
+def _form_fields(here: RequestContext) -> frozenset[str]:
+    return _FORM_FIELDS.union(map(first_day_field, here.app.categories.defined.selectable))
+
+
 _BINDS = {
     "rate_limit_per_hour": "the hourly message limit",
     "daily_cost_cap_cents": "the daily cost cap",
+    "daily_ceiling": "the share of the model's ceiling that all backfill has",
     "source_quota": "the quota of the mail provider",
     "nothing": "nothing, because there is nothing to do",
 }
@@ -120,14 +132,14 @@ async def show_jobs(here: Here, wanted: BackfillsWanted) -> Paged[BackfillRow]:
 @permits(Permission.READ, keeps_to_mailbox=True)
 async def categories(here: Here) -> list[CategoryChoice]:
     """What a job may ask for, with how far back each category goes by default."""
-    return choices()
+    return choices(here.app.categories.defined)
 
 
 @pages.get("/backfill/new")
 async def new_job_page(here: Here) -> Response:
     """Filled in from the query string, so that a job can be created like another."""
     sent = {name: tuple(here.request.query_params.getlist(name)) for name in here.request.query_params}
-    form = Form({name: values for name, values in sent.items() if name in _FORM_FIELDS})
+    form = Form({name: values for name, values in sent.items() if name in _form_fields(here)})
     fresh = Form.filled(auto_resume="yes" if here.app.settings.backfill.auto_resume else None)
     return await _what(here, form if form.values else fresh)
 
@@ -136,7 +148,7 @@ async def new_job_page(here: Here) -> Response:
 async def submit_estimate(here: Here) -> Response:
     form = await here.form()
     try:
-        offer = await make_offer(here, wanted_of(form, here.now.date()))
+        offer = await make_offer(here, wanted_of(form, here.now.date(), here.app.categories.defined))
     except PostroomError as error:
         return await _refused(here, form, error)
     return await _offered(here, "backfill/estimate.html", offer, seal_offer(here, offer))
@@ -201,12 +213,18 @@ def _mailbox_of_job(tx: Tx, request: Request) -> str | None:
 
 @pages.get("/backfill/{job_id}")
 async def job_page(here: Here, job_id: Id) -> Response:
+    return await _job(here, job_id, Form())
+
+
+async def _job(here: RequestContext, job_id: str, form: Form, status: int = 200) -> Response:
     settings = here.app.settings.backfill
     detail = await show_job(here, job_id)
     return await here.page(
         "backfill/job.html",
         SECTION,
+        status,
         detail=detail,
+        form=form,
         switch=await here.read(lambda tx: switch(tx, settings)),
         spending=_spending(detail),
         like_this=_query_of_job(detail),
@@ -242,6 +260,50 @@ async def cancel(here: Here, job_id: Id) -> BackfillDetail:
     return await steer(here, job_id, BackfillEvent.CANCEL)
 
 
+class BackfillLimits(BaseModel, extra="forbid"):
+    """What is left out stays as it is."""
+
+    rate_limit_per_hour: int | None = Field(None, description="messages an hour")
+    daily_cost_cap_cents: int | None = Field(None, description="spending a day")
+
+
+@api.post("/jobs/{job_id}/change")
+@permits(Permission.BACKFILL, keeps_to_mailbox=True)
+async def change(here: Here, job_id: Id, limits: BackfillLimits) -> BackfillDetail:
+    """Give a job another speed or daily cap."""
+    await call_with_proof(here, CHANGE, {"job_id": job_id, **limits.model_dump(exclude_none=True)}, None)
+    return await show_job(here, job_id)
+
+
+@api.post("/jobs/{job_id}/judge_again")
+@permits(Permission.BACKFILL, keeps_to_mailbox=True)
+async def judge_again(here: Here, job_id: Id) -> BackfillDetail:
+    """Try again to judge those of its messages for which that failed."""
+    await here.call(JUDGE_AGAIN, {"job_id": job_id})
+    return await show_job(here, job_id)
+
+
+@pages.post("/backfill/{job_id}/change")
+async def submit_change(here: Here, job_id: Id) -> Response:
+    form = await here.form()
+    try:
+        await call_with_proof(here, CHANGE, {"job_id": job_id, **limits_of(form)}, form)
+    except BadInput as error:
+        return await _job(here, job_id, form.refused(on_the_form(error)), 422)
+    return await here.go(f"/backfill/{job_id}", "The new limits hold from now on.")
+
+
+@pages.post("/backfill/{job_id}/judge-again")
+async def submit_judge_again(here: Here, job_id: Id) -> Response:
+    judged = await here.call(JUDGE_AGAIN, {"job_id": job_id})
+    message = (
+        "Nothing to judge again: no attempt has failed."
+        if not judged.messages
+        else (f"Judging {judged.messages:,} messages again.")
+    )
+    return await here.go(f"/backfill/{job_id}", message)
+
+
 @pages.post("/backfill/{job_id}/{event}")
 async def submit_steering(here: Here, job_id: Id, event: Literal["pause", "resume", "cancel"]) -> Response:
     """A refusal is shown on the job's page: another person or the connector was first."""
@@ -261,15 +323,16 @@ async def steer(here: RequestContext, job_id: str, event: BackfillEvent) -> Back
 
 async def _what(here: RequestContext, form: Form, trouble: str | None = None, status: int = 200) -> Response:
     """The first step."""
-    settings = here.app.settings.backfill
+    settings, known = here.app.settings.backfill, here.app.categories.defined
     return await here.page(
         "backfill/new.html",
         SECTION,
         status,
         form=form,
+        first_days=any(form[name] or form.error(name) for name in map(first_day_field, known.selectable)),
         trouble=trouble,
         accounts=await here.read(mailboxes),
-        choices=choices(),
+        choices=choices(known),
         includes=list(Include),
         switch=await here.read(lambda tx: switch(tx, settings)),
         settings=settings,
@@ -309,7 +372,7 @@ async def _again(here: RequestContext, stale: StaleOffer) -> Response:
 async def _refused(here: RequestContext, form: Form, error: PostroomError) -> Response:
     """The first step again, with what was entered."""
     named = on_the_form(error) if isinstance(error, BadInput) else error
-    return await _what(here, status=422, **_beside_its_field(form, named, _FORM_FIELDS))
+    return await _what(here, status=422, **_beside_its_field(form, named, _form_fields(here)))
 
 
 def _beside_its_field(form: Form, error: PostroomError, fields: frozenset[str]) -> dict[str, Any]:
@@ -332,16 +395,18 @@ def _query_of_job(detail: BackfillDetail) -> str:
         "daily_cost_cap_cents",
         "mode",
         "includes",
+        "uses_model",
     )
     wanted = {name: getattr(job, name) for name in names}
-    days = {"date_from": job.date_from.isoformat(), "date_to": job.date_to.isoformat()}
+    days: dict[str, Any] = {"date_from": job.date_from.isoformat(), "date_to": job.date_to.isoformat()}
+    days["category_from"] = {name: day.isoformat() for name, day in job.category_from.items()}
     return _query_of_form(form_of({**wanted, **days, "auto_resume": job.auto_resume}))
 
 
 def _spending(detail: BackfillDetail) -> charts.Chart:
     recent = detail.days[-14:]
     return charts.bars(
-        "Spending by day", [charts.ChartPart(day.day.isoformat(), day.settled, money(day.settled)) for day in recent]
+        "Spending by day", [charts.ChartPart(day.day.isoformat(), day.spent, money(day.spent)) for day in recent]
     )
 
 
@@ -352,14 +417,18 @@ class BackfillWanted(BaseModel, extra="forbid"):
     target_categories: list[str] = Field(default_factory=list, max_length=20, description="empty: all mail of the days")
     date_from: date | None = Field(None, description="the first day; default: as far back as the categories go")
     date_to: date | None = Field(None, description="the last day, included; default: today")
+    category_from: dict[str, date] = Field(
+        default_factory=dict, max_length=20, description="the first day of a category, where it is not that of the job"
+    )
     rate_limit_per_hour: int | None = Field(None, description="messages an hour")
     daily_cost_cap_cents: int | None = Field(None, description="spending a day")
     mode: BackfillMode = BackfillMode.SELECTIVE
     includes: list[Include] = Field(default_factory=list, max_length=4)
     auto_resume: bool | None = Field(None, description="resume by itself when a new day brings a new budget")
+    uses_model: bool | None = Field(None, description="false: rules decide alone, at no cost")
 
-    def arguments(self, today: date) -> dict[str, Any]:
-        return arguments_of(self.model_dump(mode="json"), today)
+    def arguments(self, today: date, categories: Categories) -> dict[str, Any]:
+        return arguments_of(self.model_dump(mode="json"), today, categories)
 
 
 class OfferReply(BaseModel):
@@ -379,7 +448,7 @@ class BackfillConsent(BaseModel, extra="forbid"):
 @permits(Permission.BACKFILL, keeps_to_mailbox=True)
 async def estimate(here: Here, wanted: BackfillWanted) -> OfferReply:
     """What a job would fetch, cost and take. Creates nothing."""
-    offer = await make_offer(here, wanted.arguments(here.now.date()))
+    offer = await make_offer(here, wanted.arguments(here.now.date(), here.app.categories.defined))
     sealed = seal_offer(here, offer)
     return OfferReply(offer=sealed, holds_until=here.now + OFFER_LIFE, estimate=dict(offer.estimate))
 

@@ -23,6 +23,13 @@ _STYLE = (
     ".empty{fill:#2b3540}}"
 )
 _COLOURS = 6
+_LINES = (
+    "path{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round;vector-effect:non-scaling-stroke}"
+    ".l0{stroke:#1f5fbf}.l1{stroke:#b45309;stroke-dasharray:6 4}.l2{stroke:#5b6b7d;stroke-dasharray:2 4}"
+    ".base{stroke:#c8d0d9;stroke-width:1}"
+    "@media(prefers-color-scheme:dark){.l0{stroke:#6ea8ff}.l1{stroke:#f2b05e}.l2{stroke:#9aa9b8}.base{stroke:#3a4654}}"
+)
+"""Lines differ by dashes too; they keep their width when the picture is stretched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +108,63 @@ def band(title: str, stretches: Sequence[BandSegment], totals: Sequence[ChartPar
         drawn.append(f'<rect class="s{stretch.kind % _COLOURS}" {shape}/>')
         at += length
     return _chart(title, totals, width, height, drawn)
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """One of several numbers over time; None where nothing is known."""
+
+    label: str
+    values: Sequence[float | None]
+    shown: str
+    """The whole of it, as it is said."""
+
+
+def columns_over_time(title: str, tracks: Sequence[Track], width: int = 480, height: int = 120) -> Chart:
+    """A column for each moment, the oldest on the left; the first track is at the bottom. To be stretched."""
+    moments = [[value or 0.0 for value in column] for column in zip(*(track.values for track in tracks), strict=True)]
+    most = max((sum(column) for column in moments), default=0) or 1
+    step = width / max(len(moments), 1)
+    drawn = [f'<path class="base" d="M0 {height - 0.5}H{width}"/>']
+    for place, column in enumerate(moments):
+        top = float(height)
+        for kind, value in enumerate(column):
+            tall = (height - 4) * value / most
+            top -= tall
+            if value:
+                shape = f'x="{place * step + step * 0.1:.1f}" y="{top:.1f}" width="{step * 0.8:.1f}"'
+                drawn.append(f'<rect class="s{kind % _COLOURS}" {shape} height="{max(tall, 0.7):.1f}"/>')
+    return _stretched(title, tracks, width, height, drawn)
+
+
+def lines_over_time(title: str, tracks: Sequence[Track], width: int = 480, height: int = 60) -> Chart:
+    """A line for each track, the oldest moment on the left, with a gap where nothing is known. To be stretched."""
+    known = [value for track in tracks for value in track.values if value is not None]
+    most = max(known, default=0) or 1
+    drawn = [f'<path class="base" d="M0 {height - 0.5}H{width}"/>']
+    for kind, track in reversed(list(enumerate(tracks))):
+        path = _path(track.values, width, height, most)
+        if path:
+            drawn.append(f'<path class="l{kind % 3}" d="{path}"/>')
+    return _stretched(title, tracks, width, height, drawn)
+
+
+def _path(values: Sequence[float | None], width: int, height: int, most: float) -> str:
+    step = width / max(len(values) - 1, 1)
+    parts, is_down = [], False
+    for place, value in enumerate(values):
+        if value is not None:
+            at = f"{place * step:.1f} {height - 2 - (height - 6) * value / most:.1f}"
+            parts.append(f"L{at}" if is_down else f"M{at}L{at}")  # a moment by itself is a dot
+        is_down = value is not None
+    return "".join(parts)
+
+
+def _stretched(title: str, tracks: Sequence[Track], width: int, height: int, drawn: list[str]) -> Chart:
+    parts = [ChartPart(track.label, 0, track.shown) for track in tracks]
+    chart = _chart(title, parts, width, height, drawn)
+    svg = chart.svg.replace('role="img"', 'role="img" preserveAspectRatio="none"', 1)
+    return Chart(svg.replace("</style>", f"{_LINES}</style>", 1), chart.description, width, height)
 
 
 def as_image(chart: Chart, kind: str = "chart") -> Markup:

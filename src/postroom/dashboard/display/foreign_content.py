@@ -88,6 +88,7 @@ def _same_site(one: str, other: str) -> bool:
     return one == other or one.endswith(f".{other}") or other.endswith(f".{one}")
 
 
+QUOTED = "Quoted text"
 LONGEST_HTML = 512 << 10
 DEEPEST_HTML = 100
 MOST_LINKS = 200
@@ -140,6 +141,7 @@ _ASKS_FOR_MORE = re.compile(r"url|image|expression|@|\\|/\*|&|<", re.IGNORECASE)
 class HtmlRewriter:
     """What is written, and what was met on the way."""
 
+    folds_quotes: bool = False
     remote_images: int = 0
     attached_images: int = 0
     links: list[ShownLink] = field(default_factory=list)
@@ -148,6 +150,9 @@ class HtmlRewriter:
     _open: list[str] = field(default_factory=list)
     _url: str | None = None
     _said: list[str] = field(default_factory=list)
+    _has_text: bool = False
+    _folded_at: int | None = None
+    """How deep the quote stands that is folded."""
 
     def rewrite(self, source: str) -> str:
         self.is_cut = len(source) > LONGEST_HTML
@@ -184,6 +189,7 @@ class HtmlRewriter:
         if not text:
             return
         plain = unescape(text)
+        self._has_text = self._has_text or not plain.isspace()
         self._out.append(escape_html(plain, quote=False))
         if self._url is not None and sum(map(len, self._said)) < _LONGEST_LINK_TEXT:
             self._said.append(plain)
@@ -197,8 +203,15 @@ class HtmlRewriter:
             self._end_before(name)
             if len(self._open) == DEEPEST_HTML:
                 return
+            self._fold_before(name)
             self._out.append(f"<{name}{self._kept(name, _attributes(written))}>")
             self._open.append(name)
+
+    def _fold_before(self, name: str) -> None:
+        """An outer quote is folded, unless the message begins with it. Mail itself cannot bring this tag."""
+        if self.folds_quotes and name == "blockquote" and self._has_text and name not in self._open:
+            self._folded_at = len(self._open)
+            self._out.append(f"<details><summary>{QUOTED}</summary>")
 
     def _kept(self, name: str, given: dict[str, str]) -> str:
         kept = {attribute: value for attribute, value in given.items() if attribute in ATTRIBUTES}
@@ -239,6 +252,9 @@ class HtmlRewriter:
         while len(self._open) > depth:
             name = self._open.pop()
             self._out.append(f"</{name}>")
+            if len(self._open) == self._folded_at:
+                self._folded_at = None
+                self._out.append("</details>")
             if name == "a":
                 self._end_link()
 
@@ -273,6 +289,7 @@ FRAME_POLICY = "; ".join(
 )
 """Of the document alone. It also applies if the document is opened outside its frame."""
 
+_FOLDING = ("details", "summary")
 _STYLES = (
     "background background-color border border-bottom border-collapse border-color border-left border-radius "
     "border-right border-spacing border-style border-top border-width color display font font-family font-size "
@@ -281,7 +298,7 @@ _STYLES = (
     "text-decoration text-indent text-transform vertical-align white-space width word-break"
 )
 _CLEANER = nh3.Cleaner(
-    tags=set(TAGS),
+    tags={*TAGS, *_FOLDING},
     attributes={"*": set(ATTRIBUTES), "a": {"href", "title"}},
     url_schemes={"http", "https", "mailto"},
     url_relative="deny",
@@ -294,6 +311,7 @@ _STYLE = (
     "body{margin:0;padding:12px 16px;background:#fff;color:#17202a;font:15px/1.5 system-ui,sans-serif;"
     "overflow-wrap:anywhere}"
     "a{color:#1a56b0}table{max-width:100%}pre{white-space:pre-wrap}"
+    "summary{cursor:pointer;color:#55616e;padding:4px 0}"
     "blockquote{margin:0 0 0 8px;padding-left:12px;border-left:3px solid #d5dbe2}"
 )
 
@@ -315,8 +333,8 @@ class SafeHtml:
         return tuple(link for link in self.links if link.poses_as)
 
 
-def safe_html(markup: str) -> SafeHtml:
-    rewriting = HtmlRewriter()
+def safe_html(markup: str, *, folds_quotes: bool = False) -> SafeHtml:
+    rewriting = HtmlRewriter(folds_quotes=folds_quotes)
     # Marks that turn the direction of writing can be written as entities: they are taken from what comes out.
     html = clean(_CLEANER.clean(rewriting.rewrite(markup.encode("utf-8", "replace").decode())))
     return SafeHtml(html, rewriting.remote_images, rewriting.attached_images, tuple(rewriting.links), rewriting.is_cut)
@@ -351,6 +369,27 @@ def linked(text: str) -> Markup:
             out += [escape(text[position : found.start()]), _anchor(shown, url)]
             position = found.start() + len(shown)
     return Markup("").join([*out, escape(text[position:])])
+
+
+_MOST_QUOTES = 100
+_QUOTE = re.compile(
+    r"(?:^[ \t]*>[^\n]*(?:\n|\Z)){3,}|^-{2,} ?Original Message ?-{2,}[ \t]*\n[\s\S]+", re.MULTILINE | re.IGNORECASE
+)
+
+
+def folded(text: str) -> Markup:
+    """`linked`, with quotes of three lines or more folded, unless the text begins with one."""
+    out: list[Markup] = []
+    position = 0
+    for number, found in enumerate(_QUOTE.finditer(text)):
+        if number == _MOST_QUOTES:
+            break
+        if text[: found.start()].isspace() or found.start() == 0:
+            continue
+        quote_ = Markup('<details class="quoted"><summary>{}</summary>{}</details>').format(QUOTED, linked(found[0]))
+        out += [linked(text[position : found.start()]), quote_]
+        position = found.end()
+    return Markup("").join([*out, linked(text[position:])])
 
 
 def _anchor(shown: str, url: str) -> Markup:

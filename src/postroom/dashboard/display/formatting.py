@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -17,6 +18,8 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\
 
 _SPANS = ((86_400 * 365, "year"), (86_400 * 30, "month"), (86_400, "day"), (3_600, "hour"), (60, "minute"))
 _NONE = "\N{EN DASH}"
+_CALLED = {"approved_pending": "waiting for approval", "auto_reply": "reply"}
+"""Names of the code that would mislead."""
 
 
 def plain(value: Any) -> Markup:
@@ -33,6 +36,11 @@ def said(value: Any) -> Markup:
     return Markup("<bdi>{}</bdi>").format(
         Markup("").join(forms[place % 2].format(part) for place, part in enumerate(parts))
     )
+
+
+def presentable(names: Iterable[str]) -> list[str]:
+    """Those that can be offered as they are: without marks that reach beyond them."""
+    return [name for name in names if clean(name) == name]
 
 
 def clean(text: str) -> str:
@@ -117,6 +125,14 @@ def when(moment: datetime | date | None) -> str:
     return moment.isoformat()
 
 
+def exact_time(moment: datetime | date | None) -> Markup:
+    """To the second. The script shows it in the reader's time zone, with UTC as a tooltip."""
+    if not isinstance(moment, datetime):
+        return Markup(when(moment))  # noqa: S704 - a day or a dash
+    stamp = moment.astimezone(UTC).isoformat(timespec="seconds")
+    return Markup('<time class="exact" datetime="{0}" title="{1}">{1}</time>').format(stamp, when(moment))
+
+
 def time_tag(moment: datetime | None, now: datetime) -> Markup:
     """`3 minutes ago`, with the exact time as a tooltip, which the script shows in the local time zone."""
     if moment is None:
@@ -127,7 +143,7 @@ def time_tag(moment: datetime | None, now: datetime) -> Markup:
 
 def words(name: str) -> str:
     """A name of the code as a person says it: `high_priority` is High priority."""
-    text = str(name).replace("_", " ").replace(".", " ")
+    text = _CALLED.get(str(name), str(name)).replace("_", " ").replace(".", " ")
     return text[:1].upper() + text[1:]
 
 

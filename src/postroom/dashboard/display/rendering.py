@@ -63,20 +63,24 @@ class NavigationSection:
     """What a page passes to `here.page` as its section."""
     path: str
     title: str
+    group: str | None = None
+    """The name of the group that begins with it."""
 
 
 _SECTIONS = (
     NavigationSection("overview", "/", "Overview"),
-    NavigationSection("mail", "/mail", "Mail"),
+    NavigationSection("mail", "/mail", "Mail", group="Mail"),
     NavigationSection("approvals", "/approvals", "Approvals"),
+    NavigationSection("review", "/review", "Review"),
     NavigationSection("actions", "/actions", "Actions"),
-    NavigationSection("rules", "/rules", "Rules"),
-    NavigationSection("backfill", "/backfill", "Backfill"),
-    NavigationSection("connectors", "/connectors", "Connectors"),
+    NavigationSection("rules", "/rules", "Rules", group="Automation"),
     NavigationSection("filters", "/filters", "Filters"),
-    NavigationSection("queue", "/queue", "Queue"),
+    NavigationSection("backfill", "/backfill", "Backfill"),
     NavigationSection("web", "/web", "Web"),
-    NavigationSection("archive", "/archive", "Archive"),
+    NavigationSection("archive", "/archive", "Archive", group="Archive"),
+    NavigationSection("analytics", "/analytics", "Analytics"),
+    NavigationSection("queue", "/queue", "Queue", group="System"),
+    NavigationSection("connectors", "/connectors", "Connectors"),
     NavigationSection("audit", "/audit", "Audit"),
     NavigationSection("settings", "/settings", "Settings"),
 )
@@ -105,6 +109,7 @@ def _environment_of_pages() -> Environment:
     )
     environment.filters |= {
         "plain": formatting.plain,
+        "presentable": formatting.presentable,
         "said": formatting.said,
         "count": formatting.count,
         "percent": formatting.percent,
@@ -112,7 +117,8 @@ def _environment_of_pages() -> Environment:
         "money": formatting.money,
         "cents": formatting.cents,
         "duration": formatting.duration,
-        "when": formatting.when,
+        "when": formatting.exact_time,
+        "utc": formatting.when,
         "since": _since,
         "words": formatting.words,
         "pretty": formatting.pretty,

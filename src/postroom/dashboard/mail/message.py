@@ -14,24 +14,31 @@ from typing import TypeVar
 
 from sqlalchemy import select
 
+from postroom.accounts.account import list_accounts
 from postroom.actions import browsing, undo
 from postroom.actions.browsing import ActionFilter
+from postroom.actions.requests import require_in_mailbox
 from postroom.app.serving import SharedServices
 from postroom.archive.backend import MailReader
+from postroom.archive.layout import account_name
 from postroom.archive.messages import ArchivedAttachment, ArchivedMessage, Provenance
 from postroom.archive.search import ArchivedThread, ShardProblem
 from postroom.dashboard.actions.queries import ActionRow, DecisionMade, addresses, decision_about, row_of
 from postroom.dashboard.display.foreign_content import SafeHtml, safe_html
-from postroom.dashboard.mail.search import GMAIL, NamedAddress, sender_of
+from postroom.dashboard.mail.current import changes_under_way, labels_after
+from postroom.dashboard.mail.search import GMAIL, MailQuery, NamedAddress, sender_of
 from postroom.db import Tx
 from postroom.db.tables.mail import messages
-from postroom.domain.errors import NotFound
+from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.money import Micros
 from postroom.domain.tiers import Tier
 from postroom.mail.addresses import Address
 from postroom.mail.charsets import decode_words
+from postroom.mail.headers import Headers
 from postroom.mail.parsing import ParsedMail
 from postroom.triage.records import spent_on
+from postroom.triage.rules.facts import MessageFacts
+from postroom.triage.rules.trial import facts_in
 
 T = TypeVar("T")
 
@@ -42,6 +49,7 @@ _MOST_HEADERS = 200
 _MOST_ATTACHMENTS = 200
 _LONGEST_HEADER = 2_000
 _LONGEST_IN_THREAD = 3_000
+_FOUND_WITHIN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +70,8 @@ class MessageDetail:
     account: str
     key: str
     message_id: str | None
+    gmail_id: str | None
+    """Its id in the mailbox; null where it was imported from a file."""
     thread_id: str
     date: datetime
     """When the mailbox received it."""
@@ -122,6 +132,20 @@ async def read_message(shared: SharedServices, account: str, key: str) -> Messag
     return await _read(shared, account, key, read)
 
 
+async def read_headers(shared: SharedServices, account: str, key: str) -> tuple[Headers, frozenset[str]]:
+    """Its headers, and its labels."""
+
+    def read(archive: MailReader, message: ArchivedMessage) -> tuple[Headers, frozenset[str]]:
+        return archive.headers_of(message), frozenset(message.labels)
+
+    return await _read(shared, account, key, read)
+
+
+async def read_facts(shared: SharedServices, account: str, key: str) -> MessageFacts:
+    """What rules may know of it."""
+    return await _read(shared, account, key, facts_in)
+
+
 async def read_raw(shared: SharedServices, account: str, key: str) -> bytes:
     """The exact bytes."""
     return await _read(shared, account, key, lambda archive, message: archive.raw_of(message))
@@ -141,7 +165,7 @@ async def read_html(shared: SharedServices, account: str, key: str) -> SafeHtml:
     """Only the HTML body, for the frame that shows it."""
 
     def read(archive: MailReader, message: ArchivedMessage) -> SafeHtml:
-        return safe_html(archive.parsed(message).html or "")
+        return safe_html(archive.parsed(message).html or "", folds_quotes=True)
 
     return await _read(shared, account, key, read)
 
@@ -167,6 +191,24 @@ async def thread_of(shared: SharedServices, letter: MessageDetail) -> ArchivedTh
     return await asyncio.to_thread(shared.search.thread, letter.account, letter.thread_id, newest=MOST_OF_A_THREAD)
 
 
+async def around(
+    shared: SharedServices, letter: MessageDetail, wanted: MailQuery
+) -> tuple[ArchivedMessage | None, ArchivedMessage | None]:
+    """What stands before and after it in a list: the next newer message and the next older."""
+    accounts = None if wanted.account is None else [wanted.account]
+
+    def look() -> tuple[ArchivedMessage | None, ArchivedMessage | None]:
+        message = shared.search.message(letter.account, letter.key)
+        if message is None:
+            return None, None
+        return shared.search.around(wanted.whole_query, message, accounts=accounts, patience_s=_FOUND_WITHIN_S)
+
+    try:
+        return await asyncio.to_thread(look)
+    except BadInput:  # a list that does not exist, or that takes too long
+        return None, None
+
+
 async def _find(shared: SharedServices, account: str, key: str) -> ArchivedMessage:
     message = await asyncio.to_thread(shared.search.message, account, key)
     if message is None:
@@ -188,6 +230,7 @@ def _message_detail(
         account=message.account,
         key=message.key,
         message_id=None if parsed.message_id is None else without_surrogates(parsed.message_id),
+        gmail_id=message.gmail_id,
         thread_id=message.thread_id,
         date=message.date,
         sent_at=parsed.date,
@@ -203,7 +246,7 @@ def _message_detail(
         deleted_at_source=message.deleted_at_source,
         text=without_surrogates(text[:LONGEST_TEXT]),
         is_text_cut=len(text) > LONGEST_TEXT,
-        html=None if not parsed.html or parsed.html.isspace() else safe_html(parsed.html),
+        html=None if not parsed.html or parsed.html.isspace() else safe_html(parsed.html, folds_quotes=True),
         attachments=attachments,
         headers=tuple(_header(name, value) for name, value in parsed.headers.pairs[:_MOST_HEADERS]),
         are_headers_cut=len(parsed.headers) > _MOST_HEADERS,
@@ -256,7 +299,7 @@ class ActionTaken:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class MessageVerdict:
     message_id: str
     tier: Tier
     assignment_rule: str | None
@@ -273,13 +316,13 @@ class Judgement:
     """Newest first."""
 
 
-def judgement_of(tx: Tx, account: str, key: str) -> Judgement | None:
+def judgement_of(tx: Tx, account: str, key: str) -> MessageVerdict | None:
     """None for mail that was only archived."""
     here = (messages.c.endpoint_identity == account, messages.c.external_event_id == key)
     row = tx.execute(select(messages).where(messages.c.provider == GMAIL, *here).limit(1)).one_or_none()
     if row is None:
         return None
-    return Judgement(
+    return MessageVerdict(
         message_id=row.id,
         tier=Tier(row.policy_tier),
         assignment_rule=row.assignment_rule,
@@ -294,6 +337,47 @@ def judgement_of(tx: Tx, account: str, key: str) -> Judgement | None:
 
 
 def _actions(tx: Tx, message_id: str) -> list[ActionTaken]:
-    found = browsing.list_actions(tx, ActionFilter(message_id=message_id, limit=_MOST_ACTIONS))
+    return _taken(tx, ActionFilter(message_id=message_id, limit=_MOST_ACTIONS))
+
+
+def _taken(tx: Tx, which: ActionFilter) -> list[ActionTaken]:
+    found = browsing.list_actions(tx, which)
     emails = addresses(tx) if found else {}
     return [ActionTaken(row_of(each, emails), undo.why_not_now(tx, each.action) is None) for each in found]
+
+
+@dataclass(frozen=True, slots=True)
+class MessageState:
+    """What can be done with a message, and what was done."""
+
+    labels: tuple[str, ...]
+    """As they are once what is under way is done."""
+    obstacle: str | None
+    """Why the mailbox's copy cannot be changed; null where it can."""
+    actions: Sequence[ActionTaken]
+    """Newest first, also on mail that was only archived."""
+
+
+def state_of(tx: Tx, letter: MessageDetail, judgement: MessageVerdict | None, now: datetime) -> MessageState:
+    changes = changes_under_way(tx, [letter], now).get((letter.account, letter.gmail_id or ""), ())
+    return MessageState(
+        labels=labels_after(letter.labels, changes),
+        obstacle=_obstacle(tx, letter),
+        actions=_actions_of_archived(tx, letter) if judgement is None else judgement.actions,
+    )
+
+
+def _actions_of_archived(tx: Tx, letter: MessageDetail) -> list[ActionTaken]:
+    known = list_accounts(tx, with_removed=True)
+    account = next((each for each in known if account_name(each.email) == letter.account), None)
+    if account is None or letter.gmail_id is None:
+        return []
+    return _taken(tx, ActionFilter(account_id=account.id, gmail_id=letter.gmail_id, limit=_MOST_ACTIONS))
+
+
+def _obstacle(tx: Tx, letter: MessageDetail) -> str | None:
+    try:
+        require_in_mailbox(tx, letter)
+    except BadInput as error:
+        return error.problem
+    return None

@@ -7,37 +7,57 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Annotated
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote, urlencode
 
 from fastapi import Path, Query
+from pydantic import ValidationError
 from starlette.responses import HTMLResponse, Response
 
+from postroom.dashboard.actions.routes import SNOOZE_HOURS
 from postroom.dashboard.context import Here, api_router, file_reply, named_by, pages_router, permits
 from postroom.dashboard.display.foreign_content import (
     FRAME_POLICY,
     OCTET_STREAM,
     SANDBOX,
     download,
+    folded,
     frame_document,
-    linked,
 )
 from postroom.dashboard.display.formatting import clean
 from postroom.dashboard.forms import FilterChoice, Form, mistake_in
+from postroom.dashboard.mail.by_tier import list_tier
 from postroom.dashboard.mail.message import (
-    Judgement,
     MailConversation,
     MessageDetail,
+    MessageState,
+    MessageVerdict,
+    around,
     judgement_of,
     read_attachment,
     read_conversation,
     read_html,
     read_message,
     read_raw,
+    state_of,
     thread_of,
 )
-from postroom.dashboard.mail.search import MailList, MailQuery, list_mail, mail_accounts
+from postroom.dashboard.mail.search import (
+    MailList,
+    MailQuery,
+    MailView,
+    count_hits,
+    list_mail,
+    mail_accounts,
+    require_account,
+)
+from postroom.dashboard.mail.sidebar import MailPlaces, mail_places
+from postroom.dashboard.paging import BoundedCount
+from postroom.dashboard.rules.queries import name_suggestions
+from postroom.db import Tx
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.roles import Permission
+from postroom.mail.categories.model import NONE
+from postroom.mail.query import parse
 
 pages = pages_router()
 api = api_router("mail")
@@ -48,21 +68,26 @@ MESSAGE = "/{account}/{key}"
 MailWanted = Annotated[MailQuery, Query()]
 Account = Annotated[str, Path(max_length=320, description="the mailbox, by its address")]
 Key = Annotated[str, Path(max_length=200, description="`key` of the list")]
+FilterMailbox = Annotated[str | None, Query(max_length=320, description="only this mailbox")]
+ListOpened = Annotated[str, Query(max_length=2_000, description="the query string of the list it was opened from")]
 AttachmentNumber = Annotated[int, Path(ge=0, le=100_000, description="`number` of the message's attachments")]
 ThreadBefore = Annotated[int | None, Query(ge=0, lt=1 << 63, description="`before` of the reply with newer messages")]
 
 
 @dataclass(frozen=True, slots=True)
 class MessageWithTriage:
-    """A message with its triage; null if it was only archived."""
+    """A message, its triage (null if it was only archived), what can be done with it and what was done."""
 
     message: MessageDetail
-    judgement: Judgement | None
+    judgement: MessageVerdict | None
+    state: MessageState
 
 
 @pages.get("/mail")
 async def mail_page(here: Here, wanted: MailWanted) -> Response:
     wanted = wanted.model_copy(update={"query": clean(wanted.query).replace("\N{REPLACEMENT CHARACTER}", "")})
+    if not wanted.query and wanted.view is None and wanted.tier is None:
+        wanted = wanted.model_copy(update={"view": MailView.INBOX})
     asked, mistake, status = Form.filled(query=wanted.query, account=wanted.account), None, 200
     try:
         found = await search(here, wanted)
@@ -70,7 +95,9 @@ async def mail_page(here: Here, wanted: MailWanted) -> Response:
         if error.field not in ("query", "account"):
             raise
         asked, mistake, status = asked.refused(error), mistake_in(wanted.query, error), 422
-        found = MailList([], None, (), await mail_accounts(here.services.shared))
+        found = MailList([], None, None, (), await mail_accounts(here.services.shared))
+    account = wanted.account if not asked.errors else None
+    is_search = bool(wanted.query) and wanted.is_first_page and not asked.errors
     return await here.page(
         "mail/list.html",
         SECTION,
@@ -79,36 +106,112 @@ async def mail_page(here: Here, wanted: MailWanted) -> Response:
         wanted=wanted,
         found=found,
         mistake=mistake,
-        everywhere=wanted.model_copy(update={"query": f"in:anywhere {wanted.query}".strip()}).filter,
+        title=_title(wanted),
+        hits=await count_hits(here.services.shared, wanted) if is_search else None,
+        here=_place(wanted),
+        places=await mail_places(here.services.shared, here.services.mail_counts, account),
+        everywhere=wanted.model_copy(update={"query": f"in:anywhere {wanted.query}".strip(), "view": None}).filter,
+        hours=SNOOZE_HOURS,
         address_of=message_path,
     )
+
+
+_TITLES = {MailView.ALL: "All mail"}
+
+
+def _title(wanted: MailQuery) -> str:
+    if wanted.tier is not None:
+        return f"{str(wanted.tier).replace('_', ' ').capitalize()} mail"
+    if wanted.query or wanted.view is None:
+        return "Search"
+    return _TITLES.get(wanted.view, str(wanted.view).capitalize())
+
+
+def _place(wanted: MailQuery) -> str:
+    """Its address among the places beside the list."""
+    filters = {"query": wanted.query or None, "view": wanted.view, "tier": wanted.tier, "account": wanted.account}
+    if wanted.view is MailView.INBOX and not wanted.query:
+        filters["view"] = None
+    query = urlencode({name: value for name, value in filters.items() if value is not None})
+    return f"/mail?{query}" if query else "/mail"
 
 
 @api.get("")
 @permits(Permission.READ, named_by("account"))
 async def search(here: Here, wanted: MailWanted) -> MailList:
     """Archived mail, newest first. Spam and trash only if the query asks for them, for example with `in:anywhere`."""
+    if wanted.tier is not None:
+        return await list_tier(here.services.shared, wanted, wanted.tier)
     return await list_mail(here.services.shared, wanted)
 
 
+@dataclass(frozen=True, slots=True)
+class MailCount:
+    count: BoundedCount | None
+    """Counted up to a thousand; null if counting takes too long."""
+
+
+@api.get("/count")
+@permits(Permission.READ, named_by("account"))
+async def count(here: Here, wanted: MailWanted) -> MailCount:
+    """How many messages a search finds."""
+    parse(wanted.query, int(here.now.timestamp() * 1_000), strict=True)
+    return MailCount(await count_hits(here.services.shared, wanted))
+
+
+@api.get("/places")
+@permits(Permission.READ, named_by("account"))
+async def places(here: Here, account: FilterMailbox = None) -> MailPlaces:
+    """Mailboxes, views, tiers and labels, with how much is unread; counts end at 99."""
+    shared = here.services.shared
+    mailbox = None if account is None else require_account(account, await mail_accounts(shared))
+    return await mail_places(shared, here.services.mail_counts, mailbox)
+
+
 @pages.get(MESSAGE_PAGE)
-async def message_page(here: Here, account: Account, key: Key, view: FilterChoice = "") -> Response:
+async def message_page(
+    here: Here, account: Account, key: Key, view: FilterChoice = "", list: ListOpened = ""
+) -> Response:
     reply = await message(here, account, key)
-    letter = reply.message
+    letter, state = reply.message, reply.state
     is_formatted = letter.html is not None and view != "text"
+    opened = _opened_list(list, letter)
+    known = await here.read(name_suggestions)
     return await here.page(
         "mail/message.html",
         SECTION,
         letter=letter,
         address=message_path(letter.account, letter.key),
         is_formatted=is_formatted,
-        text=None if is_formatted else linked(letter.text),
+        text=None if is_formatted else folded(letter.text),
         height=_height(letter),
         sandbox=SANDBOX,
         thread=await thread_of(here.services.shared, letter),
         judgement=reply.judgement,
         address_of=message_path,
+        category_choices=[*here.app.categories.defined.names, NONE],
+        state=state,
+        can_write=state.obstacle is None,
+        can_answer=here.visitor.caller.may(Permission.APPROVE),
+        around=await around(here.services.shared, letter, opened),
+        opened=opened,
+        list=list,
+        back=_place(opened),
+        labels=known.labels,
+        hours=SNOOZE_HOURS,
     )
+
+
+def _opened_list(text: str, letter: MessageDetail) -> MailQuery:
+    """The list that the message was opened from; without one, the inbox if it is there, else all mail."""
+    try:
+        named = MailQuery.model_validate(dict(parse_qsl(text)))
+    except ValidationError:
+        named = MailQuery.model_validate({})
+    if named.query or named.view is not None:
+        return named
+    view = MailView.INBOX if "INBOX" in letter.labels else MailView.ALL
+    return named.model_copy(update={"view": view, "tier": None})
 
 
 @api.get(MESSAGE)
@@ -116,7 +219,12 @@ async def message_page(here: Here, account: Account, key: Key, view: FilterChoic
 async def message(here: Here, account: Account, key: Key) -> MessageWithTriage:
     """One message: headers, text, sanitised HTML, attachments, and what was decided and done."""
     letter = await read_message(here.services.shared, account, key)
-    return MessageWithTriage(letter, await here.read(lambda tx: judgement_of(tx, letter.account, letter.key)))
+
+    def read(tx: Tx) -> tuple[MessageVerdict | None, MessageState]:
+        judgement = judgement_of(tx, letter.account, letter.key)
+        return judgement, state_of(tx, letter, judgement, here.now)
+
+    return MessageWithTriage(letter, *await here.read(read))
 
 
 @pages.get(f"{MESSAGE_PAGE}/thread")
@@ -131,7 +239,7 @@ async def thread_page(here: Here, account: Account, key: Key, before: ThreadBefo
         key=key,
         address=message_path(account, key),
         address_of=message_path,
-        linked=linked,
+        folded=folded,
         is_first=before is None,
     )
 

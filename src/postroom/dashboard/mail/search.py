@@ -1,33 +1,70 @@
-"""Archived mail as a list: the hits of a search, with the tier that each message got on arrival.
+"""Archived mail as a list: the hits of a search within a view, with the tier that each message got on arrival.
 
-Search stops at the end of the page, so its first page costs the same in a small archive and in a large one.
+Search stops at the end of the page, so its first page costs the same in a small archive and in a large one. Labels are
+shown, and asked for, as they are once actions under way are done.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from enum import StrEnum
 from itertools import groupby
+from types import MappingProxyType
 
 from pydantic import Field
 from sqlalchemy import select
 
+from postroom.actions.lifecycle import Action
 from postroom.app.serving import SharedServices
 from postroom.archive.layout import account_name
 from postroom.archive.messages import ArchivedMessage
 from postroom.archive.search import Search, SearchHit, SearchPage, ShardProblem
-from postroom.dashboard.paging import ListQuery
+from postroom.dashboard.mail.current import MailboxId, changes_under_way, labels_after, still_matches
+from postroom.dashboard.paging import BoundedCount, ListQuery
 from postroom.db import Tx
 from postroom.db.tables.mail import messages
 from postroom.domain.errors import BadInput
 from postroom.domain.tiers import Tier
 from postroom.mail.addresses import Address, parse_addresses
+from postroom.mail.query import parse
 
 LONGEST_QUERY = 1_000
 GMAIL = "gmail"
 UNREAD = "UNREAD"
+STARRED = "STARRED"
+_MOST_HITS = 1_000
+_COUNTED_IN_S = 0.04
+_MOST_ROUNDS = 4
+"""Further searches for a page from which actions under way have taken messages away."""
+
+
+class MailView(StrEnum):
+    INBOX = "inbox"
+    UNREAD = "unread"
+    STARRED = "starred"
+    ALL = "all"
+    SENT = "sent"
+    DRAFTS = "drafts"
+    SPAM = "spam"
+    TRASH = "trash"
+
+
+VIEWS: Mapping[MailView, str] = MappingProxyType(
+    {
+        MailView.INBOX: "in:inbox",
+        MailView.UNREAD: "in:inbox is:unread",
+        MailView.STARRED: "is:starred",
+        MailView.ALL: "",
+        MailView.SENT: "in:sent",
+        MailView.DRAFTS: "in:drafts",
+        MailView.SPAM: "in:spam",
+        MailView.TRASH: "in:trash",
+    }
+)
+"""Each as a search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +86,7 @@ class MailRow:
     labels: tuple[str, ...]
     has_attachment: bool
     is_unread: bool
+    is_starred: bool
     is_deleted_at_source: bool
     size: int
     tier: Tier | None
@@ -69,6 +107,8 @@ class MailList:
     items: Sequence[MailRow]
     next: str | None
     """The `after` of the next page; null on the last."""
+    previous: str | None
+    """The `before` of the page before; null on the first."""
     problems: tuple[ShardProblem, ...]
     """Archive files that could not be read, so that their mail is missing here."""
     accounts: Sequence[str]
@@ -82,15 +122,68 @@ class MailQuery(ListQuery):
         description="as in Gmail: words, from:, to:, subject:, after:2026/01/31, has:attachment, OR, -; empty: all",
     )
     account: str | None = Field(None, max_length=320, description="only this mailbox")
+    view: MailView | None = Field(None, description="only mail in this place; unset: everything but spam and trash")
+    tier: Tier | None = Field(None, description="only mail that got this tier on arrival; without query and view")
+    before: str | None = Field(None, max_length=600, description="`previous` of a page; in place of `after`")
+
+    @property
+    def is_first_page(self) -> bool:
+        return self.after is None and self.before is None
+
+    @property
+    def whole_query(self) -> str:
+        """With that of the view."""
+        place = VIEWS[self.view] if self.view is not None else ""
+        return f"({self.query}) {place}" if self.query and place else self.query or place
 
 
 async def list_mail(shared: SharedServices, wanted: MailQuery) -> MailList:
-    """Newest first. Spam and trash are left out unless the query names them."""
+    """Newest first. Spam and trash are left out unless the query or the view names them."""
+    now = shared.app.clock.now()
+    parse(wanted.query, int(now.timestamp() * 1_000), strict=True)  # alone, so that a mistake is found where it stands
     accounts, page = await asyncio.to_thread(_find, shared.search, wanted)
-    found = [hit.message for hit in page.hits]
-    tiers = await shared.app.database.read(lambda tx: tiers_of(tx, found))
-    rows = [row_of(hit, tiers.get((hit.message.account, hit.message.key))) for hit in page.hits]
-    return MailList(rows, page.next, page.problems, accounts)
+    first, rows, problems = page, await _rows(shared, page.hits, wanted, now), page.problems
+    for _ in range(_MOST_ROUNDS):
+        if page.next is None or len(rows) >= wanted.limit or wanted.before is not None:
+            break
+        more = wanted.model_copy(update={"after": page.next, "limit": wanted.limit - len(rows)})
+        _, page = await asyncio.to_thread(_find, shared.search, more)
+        rows += await _rows(shared, page.hits, wanted, now)
+        problems = (*problems, *(each for each in page.problems if each not in problems))
+    return MailList(rows, page.next, first.previous, problems, accounts)
+
+
+async def _rows(shared: SharedServices, hits: Sequence[SearchHit], wanted: MailQuery, now: datetime) -> list[MailRow]:
+    """Without those that leave the list once what is under way is done."""
+    found = [hit.message for hit in hits]
+
+    def read(tx: Tx) -> tuple[dict[tuple[str, str], Tier], dict[MailboxId, list[Action]]]:
+        return tiers_of(tx, found), changes_under_way(tx, found, now)
+
+    tiers, changes = await shared.app.database.read(read)
+    rows: list[MailRow] = []
+    for hit in hits:
+        message = hit.message
+        mine = changes.get((message.account, message.gmail_id or ""), ())
+        labels = labels_after(message.labels, mine)
+        if not mine or still_matches(wanted.whole_query, labels, now):
+            shown = SearchHit(replace(message, labels=labels), hit.snippet)
+            rows.append(row_of(shown, tiers.get((message.account, message.key))))
+    return rows
+
+
+async def count_hits(shared: SharedServices, wanted: MailQuery) -> BoundedCount | None:
+    """How many messages match; None if that takes too long to know. Actions under way are not counted."""
+
+    def count() -> BoundedCount:
+        accounts = None if wanted.account is None else [require_account(wanted.account, shared.search.accounts())]
+        found = shared.search.count(wanted.whole_query, accounts=accounts, limit=_MOST_HITS, patience_s=_COUNTED_IN_S)
+        return BoundedCount(found.messages, not found.is_exact)
+
+    try:
+        return await asyncio.to_thread(count)
+    except BadInput:
+        return None
 
 
 async def mail_accounts(shared: SharedServices) -> Sequence[str]:
@@ -118,9 +211,10 @@ def row_of(hit: SearchHit, tier: Tier | None) -> MailRow:
         subject=message.subject,
         snippet=hit.snippet.text,
         marks=hit.snippet.marks,
-        labels=tuple(label for label in message.labels if label != UNREAD),
+        labels=tuple(label for label in message.labels if label not in (UNREAD, STARRED)),
         has_attachment=message.has_attachment,
         is_unread=UNREAD in message.labels,
+        is_starred=STARRED in message.labels,
         is_deleted_at_source=message.deleted_at_source is not None,
         size=message.size,
         tier=tier,
@@ -144,7 +238,10 @@ def require_account(account: str, known: Sequence[str]) -> str:
 def _find(search: Search, wanted: MailQuery) -> tuple[list[str], SearchPage]:
     known = search.accounts()
     accounts = None if wanted.account is None else [require_account(wanted.account, known)]
-    return known, search.search(wanted.query, accounts=accounts, limit=wanted.limit, after=wanted.after)
+    page = search.search(
+        wanted.whole_query, accounts=accounts, limit=wanted.limit, after=wanted.after, before=wanted.before
+    )
+    return known, page
 
 
 def _account(message: ArchivedMessage) -> str:

@@ -1,1 +1,1 @@
-"""Rules, their editor and trial, and the owner's guidance for the model."""
+"""Rules, their editor and trial, learned triage, and the owner's guidance for the model."""

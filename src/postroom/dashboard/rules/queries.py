@@ -4,17 +4,14 @@ mail of the archive and changes nothing; it is bounded in messages and time, and
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice, takewhile
 from typing import Any
 
 from sqlalchemy import func, literal, select
 
 from postroom.actions.wording import wish
-from postroom.archive.backend import MailReader
 from postroom.dashboard.context import RequestContext
 from postroom.dashboard.mail.search import NamedAddress, sender_of
 from postroom.dashboard.paging import BoundedCount, ListQuery, Paged, paged, row_before
@@ -26,8 +23,8 @@ from postroom.triage.decision import DecidedBy
 from postroom.triage.rules.files import written_rule
 from postroom.triage.rules.rows import StoredRule, account_addresses, rule_named
 from postroom.triage.rules.rule import RuleDraft
-from postroom.triage.rules.store import list_rules, rule_with_id
-from postroom.triage.rules.trial import Trial, TrialHit, TrialSubject, mail_to_try, replay, subject_of
+from postroom.triage.rules.store import PROPOSED, list_rules, rule_with_id
+from postroom.triage.rules.trial import TrialHit, replay_newest, subject_of
 from postroom.triage.rules.wording import in_words, scope_in_words
 from postroom.triage.safety import reasons_for
 
@@ -69,7 +66,11 @@ class RuleRow:
     unattended: bool
     enabled: bool
     disabled_reason: str | None
-    """Why Postroom switched it off."""
+    """Why Postroom switched it off, or who proposed it."""
+    off_for: Sequence[str]
+    """Why Postroom switched it off for some mailboxes, which each reason names."""
+    is_proposed: bool
+    """It was never on: an assistant proposes it."""
     problem: str | None
     """Why it cannot be used."""
     uses: RuleUses
@@ -163,6 +164,8 @@ def _row(number: int, rule: StoredRule, safety: SafetySettings, uses: RuleUses) 
         unattended=rule.unattended,
         enabled=rule.enabled,
         disabled_reason=rule.disabled_reason,
+        off_for=list(rule.off_for.values()),
+        is_proposed=(rule.disabled_reason or "").startswith(PROPOSED),
         problem=rule.problem,
         uses=uses,
         created_at=rule.created_at,
@@ -219,7 +222,7 @@ async def run_trial(here: RequestContext, draft: RuleDraft, newest: int, *, has_
     subject = await here.read(lambda tx: subject_of(tx, "tried", draft))
     async with here.services.trial_slot:
         trial, is_cut_short = await here.services.shared.archive.read_apart(
-            lambda archive: _replayed(archive, subject, here.now, newest)
+            lambda archive: replay_newest(subject, archive, here.now, newest, keep=_SAMPLES, longest_s=_LONGEST_S)
         )
     return TrialResult(
         looked_at=trial.looked_at,
@@ -230,14 +233,6 @@ async def run_trial(here: RequestContext, draft: RuleDraft, newest: int, *, has_
         samples=[_sample(hit) for hit in trial.hits],
         effects=effects_of(draft, here.app.settings.safety) if has_actions else [],
     )
-
-
-def _replayed(archive: MailReader, subject: TrialSubject, now: datetime, newest: int) -> tuple[Trial, bool]:
-    trial, end = Trial(), time.monotonic() + _LONGEST_S
-    in_time = takewhile(lambda _: time.monotonic() < end, archive.newest_first())  # spam takes its time too
-    mail = islice(mail_to_try(in_time), newest)
-    replay(subject, archive, mail, now, trial, keep=_SAMPLES)
-    return trial, time.monotonic() >= end
 
 
 def _sample(hit: TrialHit) -> TrialSample:

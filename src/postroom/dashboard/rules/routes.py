@@ -12,18 +12,25 @@ from postroom.contract.fields import Id
 from postroom.contract.rules import (
     ACTIONS,
     ADD,
+    APPLY,
     CONDITION,
     EDIT,
     MOVE,
     REMOVE,
+    RESUME_APPLICATION,
     SCOPE,
+    STOP_APPLICATION,
     SWITCH,
+    UNDO_APPLICATION,
+    ApplicationReply,
     RuleArguments,
     RuleChange,
     RuleMove,
+    UndoApplicationReply,
 )
 from postroom.dashboard.context import Here, RequestContext, api_router, pages_router, permits
 from postroom.dashboard.forms import Form
+from postroom.dashboard.mail.message import read_facts
 from postroom.dashboard.mail.routes import message_path
 from postroom.dashboard.paging import ListQuery
 from postroom.dashboard.rules import rule_form
@@ -40,10 +47,13 @@ from postroom.dashboard.rules.queries import (
     try_stored,
     written,
 )
+from postroom.dashboard.rules.suggestions import show_suggestions
 from postroom.dashboard.security.proof import call_with_proof
 from postroom.domain.actions import ActionType
 from postroom.domain.errors import BadInput
 from postroom.domain.roles import Permission
+from postroom.triage import review
+from postroom.triage.rules.applying import DEFAULT_CAP, LARGEST_CAP, get_application, list_applications
 from postroom.triage.rules.files import as_written
 from postroom.triage.rules.rule import MOST_ACTIONS, RuleDraft, ScopeKind, parse_fields
 from postroom.triage.rules.store import MoveDirection
@@ -55,6 +65,7 @@ api = api_router("rules")
 SECTION = "rules"
 RULE_PAGE = "/rules/{rule_id:uuid}"
 RULE = "/{rule_id}"
+LikeMail = Annotated[str | None, Query(max_length=320)]
 RulesWanted = Annotated[ListQuery, Query()]
 Newest = Annotated[int, Query(ge=1, le=max(TRIAL_SIZES))]
 Stamp = Annotated[str | None, Query(max_length=100, description="`stamp` of the rule as you read it")]
@@ -90,7 +101,9 @@ class RemovedRule(BaseModel):
 
 @pages.get("/rules")
 async def rules_list_page(here: Here, wanted: RulesWanted) -> Response:
-    return await here.page("rules/list.html", SECTION, rules=await show_rules(here, wanted), wanted=wanted)
+    suggested = await show_suggestions(here) if wanted.is_first_page else []
+    rules = await show_rules(here, wanted)
+    return await here.page("rules/list.html", SECTION, rules=rules, wanted=wanted, suggested=suggested)
 
 
 @api.get("")
@@ -101,8 +114,13 @@ async def show_rules(here: Here, wanted: RulesWanted) -> RulePage:
 
 
 @pages.get("/rules/new")
-async def new_rule_page(here: Here) -> Response:
-    return await _editor(here, rule_form.blank())
+async def new_rule_page(here: Here, like: Id | None = None, account: LikeMail = None, key: LikeMail = None) -> Response:
+    """`like` is a message that needs review, `account` and `key` are one of the archive; the editor then has what a
+    rule about its kind would ask for."""
+    facts = None if like is None else await here.read(lambda tx: review.facts_of(tx, like))
+    if account is not None and key is not None:
+        facts = await read_facts(here.services.shared, account, key)
+    return await _editor(here, rule_form.blank() if facts is None else rule_form.like(facts))
 
 
 @pages.post("/rules/new")
@@ -204,6 +222,84 @@ async def move(here: Here, rule_id: Id, wanted: RuleMove) -> RuleRow:
     return await show_rule(here, rule_id)
 
 
+class PastMailWanted(BaseModel, extra="forbid"):
+    query: str = Field("", max_length=1_000, description="only mail that this search finds; empty: all")
+    cap: int = Field(DEFAULT_CAP, ge=1, le=LARGEST_CAP, description="the most messages that it acts on")
+
+
+class CapWanted(BaseModel, extra="forbid"):
+    cap: int | None = Field(None, ge=1, le=LARGEST_CAP, description="another cap; unset: as before")
+
+
+@pages.post(f"{RULE_PAGE}/apply")
+async def submit_apply(here: Here, rule_id: Id) -> Response:
+    form = await here.form()
+    wanted = {"rule": rule_id, "query": form["query"], "cap": form.number("cap")}
+    try:
+        begun = await call_with_proof(here, APPLY, wanted, form)
+    except BadInput as error:
+        return await here.go(f"/rules/{rule_id}", f"Not applied: {error.problem}", "bad")
+    return await here.go(f"/rules/applications/{begun.id}", "A worker applies the rule; this page shows the progress.")
+
+
+@api.post(f"{RULE}/apply", status_code=201)
+@permits(Permission.RULES)
+async def apply(here: Here, rule_id: Id, wanted: PastMailWanted) -> ApplicationReply:
+    """Apply a rule to past mail that is still in its mailbox, newest first."""
+    return await here.call(APPLY, {"rule": rule_id, **wanted.model_dump()})
+
+
+@pages.get("/rules/applications/{application_id:uuid}")
+async def application_page(here: Here, application_id: Id) -> Response:
+    return await here.page("rules/application.html", SECTION, past=await show_application(here, application_id))
+
+
+@api.get("/applications/{application_id}")
+@permits(Permission.READ)
+async def show_application(here: Here, application_id: Id) -> ApplicationReply:
+    """A rule that was applied to past mail, and how far that is."""
+    found = await here.read(lambda tx: get_application(tx, application_id))
+    return ApplicationReply.model_validate(found)
+
+
+@pages.post("/rules/applications/{application_id:uuid}/{step}")
+async def submit_application(here: Here, application_id: Id, step: Literal["stop", "resume", "undo"]) -> Response:
+    back = f"/rules/applications/{application_id}"
+    chosen = {"application": application_id}
+    match step:
+        case "stop":
+            await here.call(STOP_APPLICATION, chosen)
+            return await here.go(back, "Stopped. What it did stays, and can be undone.")
+        case "resume":
+            form = await here.form()
+            await call_with_proof(here, RESUME_APPLICATION, {**chosen, "cap": form.number("cap")}, form)
+            return await here.go(back, "It goes on.")
+        case "undo":
+            await here.call(UNDO_APPLICATION, chosen)
+            return await here.go(back, "Undoing has started; the actions show the progress.")
+
+
+@api.post("/applications/{application_id}/stop")
+@permits(Permission.RULES)
+async def stop_application(here: Here, application_id: Id) -> ApplicationReply:
+    """Stop it. What it did stays."""
+    return await here.call(STOP_APPLICATION, {"application": application_id})
+
+
+@api.post("/applications/{application_id}/resume")
+@permits(Permission.RULES)
+async def resume_application(here: Here, application_id: Id, wanted: CapWanted) -> ApplicationReply:
+    """Go on where it ended."""
+    return await here.call(RESUME_APPLICATION, {"application": application_id, "cap": wanted.cap})
+
+
+@api.post("/applications/{application_id}/undo")
+@permits(Permission.RULES)
+async def undo_application(here: Here, application_id: Id) -> UndoApplicationReply:
+    """Let a worker undo all of it."""
+    return await here.call(UNDO_APPLICATION, {"application": application_id})
+
+
 @pages.post(f"{RULE_PAGE}/{{switch}}")
 async def submit_switch(here: Here, rule_id: Id, switch: Literal["enable", "disable"]) -> Response:
     form, on = await here.form(), switch == "enable"
@@ -254,6 +350,8 @@ async def _rule_page(
     row = await show_rule(here, rule_id)
     text = written(await here.read(lambda tx: stored_rule(tx, rule_id)))
     shown: dict[str, Any] = {"rule": row, "written": text, "trial": trial, "newest": newest, "choices": TRIAL_SIZES}
+    shown["past"] = await here.read(lambda tx: list_applications(tx, rule_id, 10))
+    shown["cap"], shown["most"] = DEFAULT_CAP, LARGEST_CAP
     return await here.page("rules/rule.html", SECTION, **shown, address_of=message_path)
 
 

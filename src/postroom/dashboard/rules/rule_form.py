@@ -12,6 +12,7 @@ from postroom.dashboard.forms import Form
 from postroom.domain.actions import ActionType, ForwardParameters, ReplyParameters, SnoozeParameters, WantedAction
 from postroom.domain.errors import BadInput
 from postroom.triage.rules.conditions import parse_condition
+from postroom.triage.rules.facts import MessageFacts
 from postroom.triage.rules.files import parse_json
 from postroom.triage.rules.rule import (
     DEFAULT_PRIORITY,
@@ -26,6 +27,7 @@ from postroom.triage.rules.rule import (
     short_form,
 )
 from postroom.triage.rules.simple import LEAVES, SEVERAL, SimpleCondition, simple_of
+from postroom.triage.rules.simple import like as simple_like
 from postroom.triage.rules.trial import UNSAID
 
 T = TypeVar("T")
@@ -39,11 +41,19 @@ _NEEDS = {
     ActionType.SNOOZE: "needs a duration, such as 3h or 2d, or a time with its zone",
     ActionType.FORWARD: "needs the address to forward to",
 }
+_NOT_SHOWN = frozenset({"cc", "subject", "body_html", "references", "attachments"})
 _SINGLE = tuple(name for name in LEAVES if name not in SEVERAL and name != "attachment")
 
 
 def blank() -> Form:
     return Form.filled(priority=DEFAULT_PRIORITY, whose_mail=ScopeKind.GLOBAL, enabled=YES)
+
+
+def like(facts: MessageFacts) -> Form:
+    """The editor for a rule about mail such as this message."""
+    simple = simple_like(facts)
+    name = f"Mail of {facts.list_id}" if simple.list_id else f"Mail from {facts.sender}"
+    return Form({**blank().values, **Form.filled(name=name[:100], **_condition_fields(simple)).values})
 
 
 def filled(draft: RuleDraft, stamp: str = "") -> Form:
@@ -194,13 +204,24 @@ def _wish(form: Form, number: int) -> Any:
 
 def _in_full(kind: str, value: str, form: Form) -> Any:
     if kind == ActionType.AUTO_REPLY:
-        if not form["reply"]:
+        kept = _kept(form, "reply_more")
+        if not form["reply"] and "body_html" not in kept:
             raise BadInput("reply", "is needed: the text to send")
-        return {"type": kind, "body": _lines(form["reply"])}
+        return {"type": kind, **kept} | ({"body": _lines(form["reply"])} if form["reply"] else {})
     if kind == ActionType.FORWARD:
         to = [part.strip() for part in value.split(",") if part.strip()]
-        return {"type": kind, "to": to} | ({"note": _lines(form["note"])} if form["note"] else {})
+        return {"type": kind, "to": to, **_kept(form, "note_more")} | (
+            {"note": _lines(form["note"])} if form["note"] else {}
+        )
     return f"{kind}={value}" if value else kind
+
+
+def _kept(form: Form, field: str) -> dict[str, Any]:
+    """Of a rule that sends mail, what the editor has no field for."""
+    kept = parse_json(form[field], "the rest of the mail") if form[field] else {}
+    if not isinstance(kept, dict) or not kept.keys() <= _NOT_SHOWN:
+        raise BadInput(field, f"holds other things than {', '.join(sorted(_NOT_SHOWN))}")
+    return kept
 
 
 def _lines(text: str) -> str:
@@ -223,15 +244,20 @@ def _condition_fields(simple: SimpleCondition) -> Mapping[str, Any]:
     return found
 
 
+def _rest(wanted: WantedAction) -> str | None:
+    kept = {name: value for name, value in wanted.parameters_json().items() if name in _NOT_SHOWN}
+    return json.dumps(kept, ensure_ascii=False, indent=2) if kept else None
+
+
 def _action_fields(actions: tuple[WantedAction, ...]) -> Mapping[str, Any]:
     found: dict[str, Any] = {}
     for number, wanted in enumerate(actions, 1):
         found[f"action_{number}"] = str(wanted.type)
         match wanted.parameters:
             case ReplyParameters(body=body):
-                found["reply"] = body
+                found |= {"reply": body, "reply_more": _rest(wanted)}
             case ForwardParameters(to=to, note=note):
-                found |= {f"with_{number}": ", ".join(to), "note": note}
+                found |= {f"with_{number}": ", ".join(to), "note": note, "note_more": _rest(wanted)}
             case SnoozeParameters(until=until) if until is not None:
                 found[f"with_{number}"] = until.isoformat()
             case _:

@@ -113,6 +113,9 @@ def with_security_headers(send: Send, *, is_secure: bool) -> Send:
 MOST_BYTES = 1_048_576
 STRANGERS_BYTES = 16_384
 """Enough for the login form."""
+UPLOAD_BYTES = 20 << 20
+"""Mail with its attachments, where a person writes it."""
+UPLOADS = ("/write/reply", "/write/forward")
 MOST_VALUES = 50_000
 _PATIENCE_S = 30.0
 
@@ -284,7 +287,7 @@ class NotLoggedIn(NotAllowed):
     """Log in first. A program sends a token of role dashboard in its Authorization header."""
 
 
-class UnknownHost(NotAllowed):
+class HostNotServed(NotAllowed):
     """The dashboard is not known by this name. Use the address that it listens on, or set `dashboard.url`."""
 
 
@@ -335,7 +338,7 @@ class RequestGate:
     async def _identified(self, scope: Scope) -> Visitor | None:
         request = Request(scope)
         if not self._hosts.knows(request.headers.get("host", "")):
-            raise UnknownHost()
+            raise HostNotServed()
         visitor = await self._visitor(request)
         scope[VISITOR_KEY] = visitor
         if visitor is None and not is_open(scope["path"]):
@@ -349,8 +352,9 @@ class RequestGate:
         if scope["method"] in SAFE_METHODS:
             return receive
         check_origin(Request(scope), self._hosts)
-        body = await read_body(receive, STRANGERS_BYTES if visitor is None else MOST_BYTES)
-        check_body(body)
+        body = await read_body(receive, _most_bytes(visitor, scope["path"]))
+        if not Request(scope).headers.get("content-type", "").startswith(_FORMS[1]):
+            check_body(body)
         check_values(body)
         if visitor is not None and visitor.session is not None:
             await check_csrf_token(Request(scope, replay_body(body, receive)), visitor.secret)
@@ -386,6 +390,13 @@ class RequestGate:
             await self._database.write(lambda tx: tokens.note_use(tx, token.id, now))
         request.scope[SENDER] = token.id
         return Visitor(token.caller)
+
+
+def _most_bytes(visitor: Visitor | None, path: str) -> int:
+    if visitor is None:
+        return STRANGERS_BYTES
+    is_writing = visitor.session is not None and path.startswith("/mail/") and path.endswith(UPLOADS)
+    return UPLOAD_BYTES if is_writing else MOST_BYTES
 
 
 def is_open(path: str) -> bool:

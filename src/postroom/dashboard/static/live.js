@@ -3,12 +3,24 @@
 const regions = () => [...document.querySelectorAll("[data-live][id]")];
 const topicsOf = (region) => region.dataset.live.split(" ");
 
+// Times in the reader's zone. A tooltip has the exact time: in UTC below a time that is exact itself.
+const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "short" });
+
 function localTimes(root) {
-  const form = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
   for (const time of root.querySelectorAll("time[datetime]")) {
     const moment = new Date(time.dateTime);
-    if (!Number.isNaN(moment.valueOf())) time.title = form.format(moment);
+    if (Number.isNaN(moment.valueOf())) continue;
+    if (time.classList.contains("exact")) time.textContent = exact.format(moment);
+    else time.title = exact.format(moment);
+    if (time.classList.contains("date")) time.textContent = shortDate(moment, new Date());
   }
+}
+
+function shortDate(moment, now) {
+  if (moment.toDateString() === now.toDateString()) return clock.format(moment);
+  const year = moment.getFullYear() === now.getFullYear() ? undefined : "numeric";
+  return moment.toLocaleDateString(undefined, { day: "numeric", month: "short", year });
 }
 
 // A wide table must be focusable to be scrolled by keyboard.
@@ -28,8 +40,10 @@ function showSection() {
   if (strip) strip.scrollLeft = current.offsetLeft - (strip.clientWidth - current.offsetWidth) / 2;
 }
 
-// A region is not replaced while it has the focus.
-const isInUse = (region) => region.contains(document.activeElement) && document.activeElement !== document.body;
+// A region is not replaced while it has the focus, or while rows of it are selected.
+const hasFocus = (region) => region.contains(document.activeElement) && document.activeElement !== document.body;
+const CHOSEN = '[data-row] input:checked, input[name="message"]:checked';
+const isInUse = (region) => hasFocus(region) || region.querySelector(CHOSEN) !== null;
 
 let renewing = false;
 let missed = new Set();

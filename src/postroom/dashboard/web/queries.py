@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import date, datetime
 from typing import Any
 
@@ -24,8 +24,8 @@ from postroom.settings import BackfillSettings, Settings
 from postroom.web import runs
 from postroom.web.discovery import EndpointView, ItemStatus, overview
 from postroom.web.runs import MOST_ERRORS_KEPT, Run, RunStatus, WalkState, backfill_job
-from postroom.web.sentinel import sentinel_job
-from postroom.web.sources import FILE_NAME, ConfiguredSources, EndpointMode, WebSource
+from postroom.web.sentinel import SentinelReport, sentinel_job
+from postroom.web.sources import FILE_NAME, ConfiguredSources, EndpointMode, NoticeWay
 from postroom.web.web_service import WebService
 
 _ORDER = SortOrder((backfill_runs.c.id,), falling=("id",))
@@ -204,6 +204,14 @@ class SourceRow:
     name: str
     domains: Sequence[str]
     endpoints: Sequence[EndpointView]
+    origin: str
+    """`file`, or `added`: by command, dashboard or tool."""
+    is_outranked: bool
+    """It was added as well, but what the file says counts."""
+    paused: bool
+    notify: Sequence[str]
+    looks: Sequence[SentinelReport]
+    """What the last check did, by endpoint."""
     problems: Sequence[str]
     """Problems of the last check."""
     last_run: RunRow | None
@@ -240,6 +248,8 @@ class WebOverview:
     file: str
     """The path of the sources file."""
     last_look: LookRow | None
+    checked_at: datetime | None
+    """When a source was last checked, by a worker or a command."""
     next_look: datetime | None
     """Null if no worker has run yet, or checking is switched off."""
     failed: Sequence[FailedPage]
@@ -249,26 +259,29 @@ class WebOverview:
 
 @dataclass(frozen=True, slots=True)
 class SourcesFile:
-    """The current content of the file: its sources, or its error."""
+    """The sources that are followed now, or the error of the file."""
 
     sources: ConfiguredSources
     problem: str | None
 
 
-def read_sources_file(web: WebService) -> SourcesFile:
+async def read_sources(web: WebService) -> SourcesFile:
     try:
-        return SourcesFile(web.sources(), None)
+        return SourcesFile(await web.sources(), None)
     except BadInput as error:
         return SourcesFile(ConfiguredSources({}), error.message)
 
 
 def web_overview(tx: Tx, settings: Settings, found: SourcesFile) -> WebOverview:
     look = tx.execute(select(jobs).where(jobs.c.idempotency_key == sentinel_job().key)).one_or_none()
+    sources = list(_sources(tx, found.sources, look))
+    checked = [each.looked_at for source in sources for each in source.endpoints if each.looked_at is not None]
     return WebOverview(
-        list(_sources(tx, found.sources, look)),
+        sources,
         found.problem,
         str(settings.home / FILE_NAME),
         None if look is None else LookRow(look.id, look.state, look.finished_at, look.last_error),
+        max(checked, default=None),
         tx.execute(select(schedules.c.next_at).where(schedules.c.name == WEB_SENTINEL.name)).scalar(),
         _failed(tx),
         kill_switch.state(tx, settings.backfill),
@@ -281,25 +294,32 @@ def _sources(tx: Tx, sources: ConfiguredSources, look: Row[Any] | None) -> Itera
     for run in recent_runs(tx):
         for slug in run.sources:
             newest.setdefault(slug, run)
-    problems = _problems(look)
+    reports = _reports(look)
     for source in sources:
-        of_source = [view for view in views if view.source == source.slug]
-        met = problems.get(source.slug, ())[:_MOST_PROBLEMS]
-        yield SourceRow(source.slug, _name(source), source.domains, of_source, met, newest.get(source.slug))
+        slug = source.slug
+        looks = [report for report in reports if report.source == slug]
+        met = [f"{report.endpoint}: {problem}" for report in looks for problem in report.problems]
+        yield SourceRow(
+            slug,
+            source.name or slug,
+            source.domains,
+            [view for view in views if view.source == slug],
+            "added" if slug in sources.added else "file",
+            slug in sources.outranked,
+            slug in sources.paused,
+            [str(way) for way in source.notify],
+            looks,
+            met[:_MOST_PROBLEMS],
+            newest.get(slug),
+        )
 
 
-def _name(source: WebSource) -> str:
-    return source.name or source.slug
-
-
-def _problems(look: Row[Any] | None) -> dict[str, Sequence[str]]:
-    """By source, from the result of the last check."""
+def _reports(look: Row[Any] | None) -> list[SentinelReport]:
+    """The result of the last check; of an earlier version it has fewer figures."""
     result = json.loads(look.result_json) if look is not None and look.result_json else []
-    found: dict[str, Sequence[str]] = {}
-    for each in result if isinstance(result, list) else ():
-        problems = [f"{each['endpoint']}: {problem}" for problem in each["problems"]]
-        found[each["source"]] = [*found.get(each["source"], ()), *problems]
-    return found
+    known = {field.name for field in fields(SentinelReport)}
+    listed = result if isinstance(result, list) else []
+    return [SentinelReport(**{name: value for name, value in each.items() if name in known}) for each in listed]
 
 
 def _failed(tx: Tx) -> list[FailedPage]:
@@ -316,6 +336,20 @@ def _failed(tx: Tx) -> list[FailedPage]:
 
 
 MODES = [mode.lower() for mode in EndpointMode]
+
+
+NOTICE_WAYS = [str(way) for way in NoticeWay]
+
+
+def new_source_of(form: Form) -> dict[str, Any]:
+    """The arguments of the tool, as a form asks for them."""
+    return {
+        "url": form["url"],
+        "mode": form.one_of("mode", MODES).upper() if form["mode"] else None,
+        "name": form.optional("name"),
+        "domains": form["domains"].replace(",", " ").split(),
+        "notify": list(form.all("notify")),
+    }
 
 
 def new_run_of(form: Form) -> dict[str, Any]:

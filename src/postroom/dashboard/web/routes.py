@@ -14,15 +14,24 @@ from starlette.responses import HTMLResponse, Response
 from postroom import kill_switch
 from postroom.contract.fields import Id
 from postroom.contract.web import (
+    ADD_SOURCE,
     CANCEL_RUN,
     CREATE_RUN,
     LOOK,
+    PAUSE_SOURCE,
+    REMOVE_SOURCE,
     RESUME_RUN,
     RETRY_PAGES,
+    SET_NOTIFY,
+    AddedSourceReply,
+    AddSourceArguments,
     LookReply,
     NewRunArguments,
+    Notice,
     RetriedPage,
     RetryPagesArguments,
+    Slug,
+    SourceReply,
 )
 from postroom.dashboard.context import Here, RequestContext, api_router, file_reply, pages_router, permits
 from postroom.dashboard.display.foreign_content import (
@@ -52,20 +61,22 @@ from postroom.dashboard.web.evidence import (
 )
 from postroom.dashboard.web.queries import (
     MODES,
+    NOTICE_WAYS,
     RunDetail,
     RunRow,
     RunsQuery,
-    SourcesFile,
     WebOverview,
     list_runs,
     new_run_of,
-    read_sources_file,
+    new_source_of,
+    read_sources,
     run_detail,
     web_overview,
 )
-from postroom.domain.errors import BadInput, NotFound
+from postroom.domain.errors import BadInput, Fatal, NotFound, Retryable
 from postroom.domain.roles import Permission
 from postroom.web.evidence import EvidenceHit
+from postroom.web.fetching.interface import Astray, Disallowed, ForbiddenAddress
 from postroom.web.runs import RunStatus
 from postroom.web.web_service import missing_extra
 
@@ -73,6 +84,7 @@ pages = pages_router()
 api = api_router("web")
 
 SECTION = "web"
+SOURCE_PAGE = "/web/sources/{slug}"
 RUN_PAGE = "/web/runs/{run_id}"
 ITEM_PAGE = "/web/evidence/{evidence_id}"
 RunsWanted = Annotated[RunsQuery, Query()]
@@ -81,15 +93,85 @@ EvidenceWanted = Annotated[EvidenceQuery, Query()]
 
 @pages.get("/web")
 async def sources_page(here: Here) -> Response:
-    return await here.page("web/sources.html", SECTION, overview=await show_overview(here), missing=missing_extra())
+    return await _sources_page(here, Form.filled(notify=["overview"]))
 
 
 @api.get("")
 @permits(Permission.READ)
 async def show_overview(here: Here) -> WebOverview:
     """Sources with the pages of each endpoint, the last and the next check, and pages that could not be fetched."""
-    found = await _file(here)
+    found = await read_sources(here.app.web)
     return await here.read(lambda tx: web_overview(tx, here.app.settings, found))
+
+
+@pages.post("/web/sources")
+async def submit_source(here: Here) -> Response:
+    form = await here.form()
+    try:
+        added = await here.call(ADD_SOURCE, new_source_of(form))
+    except (BadInput, Retryable, Fatal, ForbiddenAddress, Astray, Disallowed) as error:
+        refused = error if isinstance(error, BadInput) else BadInput("url", error.message)
+        return await _sources_page(here, form.refused(refused), 422)
+    return await here.go("/web", f"Now following {added.source.slug}. {' '.join(added.findings)}")
+
+
+@api.post("/sources", status_code=201)
+@permits(Permission.WEB)
+async def add_source(here: Here, wanted: AddSourceArguments) -> AddedSourceReply:
+    """Follow a web site; says how it was recognised."""
+    return await here.call(ADD_SOURCE, wanted)
+
+
+@pages.post(f"{SOURCE_PAGE}/remove")
+async def submit_remove(here: Here, slug: Slug) -> Response:
+    await remove_source(here, slug)
+    return await here.go("/web", f"{slug} is not followed any more. What it brought stays.")
+
+
+@api.post("/sources/{slug}/remove")
+@permits(Permission.WEB)
+async def remove_source(here: Here, slug: Slug) -> SourceReply:
+    """Stop following a source that was added. What it brought stays."""
+    return await here.call(REMOVE_SOURCE, {"source": slug})
+
+
+@pages.post(f"{SOURCE_PAGE}/pause")
+async def submit_pause(here: Here, slug: Slug) -> Response:
+    await pause_source(here, slug)
+    return await here.go("/web", f"{slug} is paused.")
+
+
+@api.post("/sources/{slug}/pause")
+@permits(Permission.WEB)
+async def pause_source(here: Here, slug: Slug) -> SourceReply:
+    """Look for no new pages of a source, and fetch none of those that wait."""
+    return await here.call(PAUSE_SOURCE, {"source": slug, "paused": True})
+
+
+@pages.post(f"{SOURCE_PAGE}/unpause")
+async def submit_unpause(here: Here, slug: Slug) -> Response:
+    await unpause_source(here, slug)
+    return await here.go("/web", f"{slug} is followed again. The next check finds what it published meanwhile.")
+
+
+@api.post("/sources/{slug}/unpause")
+@permits(Permission.WEB)
+async def unpause_source(here: Here, slug: Slug) -> SourceReply:
+    """Follow a paused source again."""
+    return await here.call(PAUSE_SOURCE, {"source": slug, "paused": False})
+
+
+@pages.post(f"{SOURCE_PAGE}/notify")
+async def submit_notify(here: Here, slug: Slug) -> Response:
+    await here.call(SET_NOTIFY, {"source": slug, "notify": list((await here.form()).all("notify"))})
+    return await here.go("/web", f"Saved where news of {slug} is reported.")
+
+
+@api.post("/sources/{slug}/notify")
+@permits(Permission.WEB)
+async def set_notify(here: Here, slug: Slug, notify: list[Notice]) -> SourceReply:
+    """Choose where news of a source is reported; an empty list: nowhere."""
+    return await here.call(SET_NOTIFY, {"source": slug, "notify": notify})
 
 
 @pages.post("/web/look")
@@ -279,12 +361,13 @@ async def compare(here: Here, evidence_id: Id, other_id: Id, of: ComparedText = 
     return await asyncio.to_thread(both.compared)
 
 
-async def _file(here: RequestContext) -> SourcesFile:
-    return await asyncio.to_thread(read_sources_file, here.app.web)
+async def _sources_page(here: RequestContext, form: Form, status: int = 200) -> Response:
+    shown = {"form": form, "modes": MODES, "ways": NOTICE_WAYS, "missing": missing_extra()}
+    return await here.page("web/sources.html", SECTION, status, overview=await show_overview(here), **shown)
 
 
 async def _new_run_page(here: RequestContext, form: Form, status: int = 200) -> Response:
-    found = await _file(here)
+    found = await read_sources(here.app.web)
     switch = await here.read(lambda tx: kill_switch.state(tx, here.app.settings.backfill))
     caps = here.app.settings.web
     shown = {"form": form, "found": found, "switch": switch, "modes": MODES, "caps": caps, "missing": missing_extra()}

@@ -82,7 +82,7 @@ connectors = Table(
     metadata,
     Column("connector_type", Text, primary_key=True),
     Column("endpoint_identity", Text, primary_key=True),
-    Column("instance", Text, nullable=False),
+    Column("instance", Text, primary_key=True, comment="a mailbox may have several connectors"),
     Column("version", Text, nullable=False),
     Column("status", Text, nullable=False),
     Column("counters", Json, nullable=False, server_default="{}"),

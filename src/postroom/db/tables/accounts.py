@@ -24,6 +24,8 @@ accounts = Table(
     Column("last_checked_at", Instant),
     Column("last_error", Text),
     Column("login_ended_at", Instant, comment="null: the login is good, as far as is known"),
+    Column("login_notice", Text, comment="the message in Discord that says that the login has ended; null: none"),
+    Column("display_name", Text, comment="of its owner, in mail that is sent; null: none"),
     CheckConstraint("provider IN ('gmail')", name="provider"),
     CheckConstraint("status IN ('active', 'failing', 'removed')", name="status"),
     CheckConstraint("quota_profile IN ('legacy', '2026')", name="quota_profile"),
@@ -90,7 +92,24 @@ history_cursors = Table(
     Column(
         "unfinished", Integer, nullable=False, server_default="0", comment="how often it was claimed since it moved"
     ),
+    Column("seen_at", Instant, comment="when all changes up to then were last known to be in"),
+    Column("epoch", Integer, nullable=False, server_default="0", comment="raised where the history broke"),
     CheckConstraint("duty IN ('changes', 'walk')", name="duty"),
+)
+
+# What a mailbox's history no longer reports and what is compared because of it, step by step, beside live mail. The
+# row is written in the transaction that moves the cursor past the gap.
+history_gaps = Table(
+    "history_gaps",
+    metadata,
+    Column("account_id", Id, ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
+    Column("step", Integer, nullable=False, comment="raised with each step, which must name it"),
+    Column("since_s", BigInteger, nullable=False, comment="mail received from then on is to be taken in"),
+    Column("stage", Text, nullable=False),
+    Column("before_s", BigInteger, comment="what was received then or later is done; null: nothing is"),
+    Column("mark", Text, comment="where in the current stretch the stage has come to"),
+    Column("opened_at", Instant, nullable=False),
+    CheckConstraint("stage IN ('arrivals', 'labels', 'older')", name="stage"),
 )
 
 sync_states = Table(
@@ -107,6 +126,7 @@ sync_states = Table(
     Column("watermark", BigInteger, nullable=False, comment="the largest frontier of any walk; never goes back"),
     Column("counters", Text, nullable=False, comment="JSON"),
     Column("updated_at", Instant, nullable=False),
+    Column("progress", Text, comment="JSON; null: nothing was counted yet"),
     CheckConstraint("granularity IN ('day', 'week', 'month')", name="granularity"),
 )
 
@@ -119,6 +139,8 @@ sync_slices = Table(
     Column("end_s", BigInteger, comment="null: has no end, and so moves no frontier"),
     Column("state", Text, nullable=False),
     Column("messages", Integer, nullable=False, comment="as listed"),
+    Column("listed_at", Instant, comment="null: before this was recorded, or not yet"),
+    Column("epoch", Integer, comment="of the history, as it was listed"),
     CheckConstraint("state IN ('open', 'done')", name="state"),
 )
 

@@ -60,7 +60,8 @@ messages = Table(
     Index("messages_account_id_idx", "account_id", "received_at"),
     Index("messages_thread_idx", "account_id", "external_thread_id", "received_at"),
     Index("messages_received_at_idx", "received_at", "id"),
-    Index("messages_retention_idx", "ingestion_tier", "category", "received_at"),
+    Index("messages_accepted_at_idx", "accepted_at"),
+    Index("messages_retention_idx", "ingestion_tier", "accepted_at", "id"),
     Index("messages_backfill_job_id_idx", "backfill_job_id"),
 )
 
@@ -79,6 +80,17 @@ ingest_inbox = Table(
     Index("ingest_inbox_message_id_idx", "message_id"),
 )
 
+# What is left of mail that retention removed: the same delivery is a duplicate still.
+pruned_messages = Table(
+    "pruned_messages",
+    metadata,
+    Column("idempotency_key", Text, primary_key=True),
+    Column("request_id", Id, nullable=False, comment="the one that brought it"),
+    Column("backfill_job_id", Id, comment="null: live mail"),
+    Column("pruned_at", Instant, nullable=False),
+    Index("pruned_messages_backfill_job_id_idx", "backfill_job_id"),
+)
+
 contacts = Table(
     "contacts",
     metadata,
@@ -88,7 +100,16 @@ contacts = Table(
     Column("kind", Text, nullable=False, server_default="person"),
     Column("added_at", Instant, nullable=False),
     Column("last_seen_at", Instant),
+    Column("has_priority", Boolean, nullable=False, server_default=text("true"), comment="raises the tier of its mail"),
     CheckConstraint("source IN ('vcard', 'csv', 'sent', 'manual')", name="source"),
+)
+
+# Addresses that the owner removed: sent mail does not bring them back.
+removed_contacts = Table(
+    "removed_contacts",
+    metadata,
+    Column("address", Text, primary_key=True, comment="in its compared form"),
+    Column("removed_at", Instant, nullable=False),
 )
 
 # Which mailbox a contact has to do with: written to from it, or wrote to it, or imported for it.
@@ -97,6 +118,16 @@ contact_mailboxes = Table(
     metadata,
     Column("mailbox", Text, primary_key=True),
     Column("address", Text, primary_key=True, comment="in its compared form"),
+)
+
+# Senders whose mail the owner put into a category, or into none.
+category_corrections = Table(
+    "category_corrections",
+    metadata,
+    Column("sender", Text, primary_key=True, comment="an address or a domain, in its compared form"),
+    Column("category", Text, nullable=False, comment="the name of a category, or none"),
+    Column("created_by", Text, nullable=False),
+    Column("created_at", Instant, nullable=False),
 )
 
 contact_exports = Table(
@@ -164,7 +195,7 @@ def _backfill_jobs(name: str, schema: str | None, dialect: str) -> Table:
         Column("includes", Json, nullable=False, server_default="[]", comment="of drafts, sent, spam, trash"),
         Column("status_reason", Text, comment="why it is not at work, in words for a person"),
         Column("spent_microdollars", BigInteger, nullable=False, server_default="0", comment="settled, exact"),
-        Column("reported_cost_cents", Integer, nullable=False, server_default="0", comment="the connector's own guess"),
+        Column("reported_cost_cents", Integer, nullable=False, server_default="0", comment="the connector's own spend"),
         Column("auto_resume", Boolean, nullable=False, server_default=text("true")),
         Column("capped_day", Date, comment="the day whose cap it reached; null: not capped"),
         Column("refused_microdollars", BigInteger, comment="what did not fit under the cap"),
@@ -175,6 +206,16 @@ def _backfill_jobs(name: str, schema: str | None, dialect: str) -> Table:
         Column("estimate", Json),
         Column("consent_at", Instant),
         Column("consent_by", Text),
+        Column("uses_model", Boolean, nullable=False, server_default=text("true"), comment="false: rules decide alone"),
+        Column("walked_at", Instant, comment="since when all of its mail is in, and only decisions are missing"),
+        Column(
+            "category_from",
+            Json,
+            nullable=False,
+            server_default="{}",
+            comment="the first day of a category that begins later than the job",
+        ),
+        Column("turn_ends_at", Instant, comment="of an active job; of a pending one: it gave up its turn then"),
         CheckConstraint(f"status IN {STATUSES}", name="status"),
         CheckConstraint("mode IN ('selective', 'background')", name="mode"),
         CheckConstraint("date_from <= date_to", name="dates"),
@@ -192,7 +233,8 @@ BACKFILL_JOBS = {
     "postgresql": _backfill_jobs("backfill_jobs", "switchboard", "postgresql"),
 }
 
-# What is reserved and not yet settled, and what is settled, of each day. Together they never pass the job's cap.
+# A job's money of each day: what calls under way reserved, what calls cost, and what its connector says it spent
+# itself. Together they never pass the job's cap, but for one report.
 backfill_spend = Table(
     "backfill_spend",
     metadata,
@@ -200,20 +242,20 @@ backfill_spend = Table(
     Column("day", Date, primary_key=True, comment="of the zone that caps turn in"),
     Column("reserved_microdollars", BigInteger, nullable=False),
     Column("settled_microdollars", BigInteger, nullable=False),
+    Column("reported_microdollars", BigInteger, nullable=False, server_default="0"),
 )
 
-backfill_reservations = Table(
-    "backfill_reservations",
+# Mail of backfill jobs until it is decided, and live mail while it waits for money.
+undecided_mail = Table(
+    "undecided_mail",
     metadata,
-    Column("job_id", Id, primary_key=True),
-    Column("message_ref", Text, primary_key=True),
-    Column("day", Date, nullable=False, comment="the day that it counts for, whenever it is settled"),
-    Column("amount_microdollars", BigInteger, nullable=False, comment="the most that the call can cost"),
-    Column("settled_microdollars", BigInteger, comment="what it did cost"),
+    Column("message_id", Id, ForeignKey("messages.id", ondelete="CASCADE"), primary_key=True),
+    Column("backfill_job_id", Id, comment="null: live mail"),
+    Column("queue_job_id", Id, nullable=False, comment="the job that decides it"),
     Column("state", Text, nullable=False),
-    Column("reserved_at", Instant, nullable=False),
-    Column("closed_at", Instant),
-    CheckConstraint("state IN ('reserved', 'settled', 'released')", name="state"),
+    Column("since", Instant, nullable=False),
+    CheckConstraint("state IN ('open', 'waiting', 'unjudged')", name="state"),
+    Index("undecided_mail_backfill_job_id_idx", "backfill_job_id", "state"),
 )
 
 # What was admitted when, for the limit of any sliding hour; rows of more than an hour ago are gone.

@@ -11,10 +11,12 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Date,
     Double,
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     Table,
     Text,
     text,
@@ -23,6 +25,11 @@ from sqlalchemy import (
 from postroom.db.types import Id, Instant, Json, metadata, partial_index
 
 _KEPT_PROMPT = text("prompt IS NOT NULL")
+_RESERVED = text("state = 'reserved'")
+_UNCERTAIN = text("state = 'uncertain'")
+_OFF_FOR = "by account id, why Postroom switched it off there"
+OPEN_REVIEW = text("needs_review AND reviewed_at IS NULL")
+"""The decisions that a person has to look at, word for word as their index has it."""
 _SCOPE = "scope IN ('global', 'account', 'domain', 'sender') AND (scope = 'global') = (scope_ref = '')"
 
 
@@ -49,6 +56,7 @@ rules = Table(
     Column("condition", Json, nullable=False),
     Column("actions", Json, nullable=False, comment="in the order in which they are done"),
     Column("unattended", Boolean, nullable=False, server_default=text("false"), comment="needs no approval"),
+    Column("off_for", Json, nullable=False, server_default="{}", comment=_OFF_FOR),
     Column("created_at", Instant, nullable=False),
     Column("updated_at", Instant, nullable=False),
     Index("rules_name_idx", "name", unique=True),
@@ -94,6 +102,15 @@ labels = Table(
     Index("labels_name_idx", "account_id", "name"),
 )
 
+# Names that labels had before they were renamed, and that no other label of the account has now.
+former_label_names = Table(
+    "former_label_names",
+    metadata,
+    Column("account_id", Id, ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
+    Column("name", Text, primary_key=True, comment="in its compared form"),
+    Column("label_id", Text, nullable=False),
+)
+
 decisions = Table(
     "decisions",
     metadata,
@@ -110,9 +127,14 @@ decisions = Table(
     Column("rule_name", Text),
     Column("reasons", Json, nullable=False, server_default="[]", comment="why what it wants needs approval"),
     Column("created_at", Instant, nullable=False),
-    CheckConstraint("source IN ('deterministic', 'llm', 'none')", name="source"),
+    Column("review_cause", Text, comment="why a person has to look at it"),
+    Column("reviewed_at", Instant, comment="when a person was done with it"),
+    Column("reviewed_by", Text),
+    Column("explanation", Json, comment="of a learned decision: what spoke for it, without words of the mail"),
+    CheckConstraint("source IN ('deterministic', 'llm', 'none', 'learned')", name="source"),
     Index("decisions_message_id_idx", "message_id", unique=True),
     Index("decisions_created_at_idx", "created_at"),
+    partial_index("decisions_review_idx", "id", where=OPEN_REVIEW),
 )
 
 # Outlives its message: the money was spent. The prompt does not: it holds mail.
@@ -132,11 +154,51 @@ model_calls = Table(
     Column("error", Text),
     Column("simulated", Boolean, nullable=False, server_default=text("false")),
     Column("prompt", Text),
+    Column("answer", Json, comment="kept until the message is decided, so that it is not bought again"),
     Column("created_at", Instant, nullable=False),
     Index("model_calls_message_id_idx", "message_id"),
     Index("model_calls_backfill_job_id_idx", "backfill_job_id"),
     Index("model_calls_created_at_idx", "created_at"),
     partial_index("model_calls_prompt_idx", "created_at", where=_KEPT_PROMPT),
+)
+
+# All model spend of each day, and the part of it that backfill has. A row is locked before any backfill job is.
+model_spend = Table(
+    "model_spend",
+    metadata,
+    Column("day", Date, primary_key=True, comment="of the zone that caps turn in"),
+    Column("reserved_microdollars", BigInteger, nullable=False),
+    Column("settled_microdollars", BigInteger, nullable=False),
+    Column("backfill_reserved_microdollars", BigInteger, nullable=False),
+    Column("backfill_settled_microdollars", BigInteger, nullable=False),
+)
+
+# The money of each call. Counts for the day on which it was reserved, whenever it is settled.
+model_reservations = Table(
+    "model_reservations",
+    metadata,
+    Column("call_id", Id, primary_key=True),
+    Column("backfill_job_id", Id),
+    Column("day", Date, nullable=False),
+    Column("most_microdollars", BigInteger, nullable=False),
+    Column("settled_microdollars", BigInteger, comment="what it cost, or its most while that is uncertain"),
+    Column("state", Text, nullable=False),
+    Column("deadline", Instant, nullable=False, comment="past it the call is settled at its most"),
+    Column("reserved_at", Instant, nullable=False),
+    Column("closed_at", Instant),
+    CheckConstraint("state IN ('reserved', 'settled', 'uncertain')", name="state"),
+    partial_index("model_reservations_open_idx", "deadline", where=_RESERVED),
+    partial_index("model_reservations_uncertain_idx", "backfill_job_id", where=_UNCERTAIN),
+)
+
+# Limits of spending that the owner set; without a row the settings hold.
+spend_limits = Table(
+    "spend_limits",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("microdollars", BigInteger, nullable=False),
+    Column("changed_at", Instant, nullable=False),
+    Column("changed_by", Text, nullable=False),
 )
 
 
@@ -172,9 +234,12 @@ actions = Table(
     Column("created_at", Instant, nullable=False),
     Column("updated_at", Instant, nullable=False),
     Column("finished_at", Instant),
+    Column("application_id", Id, comment="the application of a rule to past mail; null: it is of none"),
+    Column("subject", Text, comment="of its message, where only the archive has that"),
+    Column("sender", Text, comment="the same"),
     CheckConstraint(
         "status IN ('queued', 'approved_pending', 'executing', 'completed', 'failed', 'rejected', 'expired', "
-        "'canceled')",
+        "'canceled', 'refused', 'dismissed')",
         name="status",
     ),
     CheckConstraint("origin IN ('rule', 'model', 'person', 'undo')", name="origin"),
@@ -185,6 +250,42 @@ actions = Table(
     Index("actions_message_idx", "message_id"),
     Index("actions_finished_at_idx", "finished_at"),
     Index("actions_gmail_id_idx", "account_id", "gmail_id"),
+    Index("actions_application_idx", "application_id", "id"),
+)
+
+# Rules that were suggested and that the owner does not want to see again.
+dismissed_suggestions = Table(
+    "dismissed_suggestions",
+    metadata,
+    Column("key", Text, primary_key=True, comment="a hash of the kind of mail and the action"),
+    Column("dismissed_by", Text, nullable=False),
+    Column("dismissed_at", Instant, nullable=False),
+)
+
+# A rule applied to past mail: what it looked at so far, and where it goes on.
+rule_applications = Table(
+    "rule_applications",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("rule_id", Id, nullable=False, comment="which may be gone"),
+    Column("rule_name", Text, nullable=False),
+    Column("rule", Json, nullable=False, comment="as it was when it was applied"),
+    Column("query", Text, nullable=False, comment="the search that chooses the mail; empty: all"),
+    Column("mailbox", Text, comment="null: every mailbox"),
+    Column("cap", Integer, nullable=False, comment="the most messages that it acts on"),
+    Column("state", Text, nullable=False),
+    Column("total", Integer, nullable=False, comment="how many messages the search found at the start"),
+    Column("looked_at", Integer, nullable=False, server_default="0"),
+    Column("acted_on", Integer, nullable=False, server_default="0"),
+    Column("left_alone", Integer, nullable=False, server_default="0", comment="matched, but gone or acted on before"),
+    Column("cursor", Text, comment="where the search goes on; null: at its start"),
+    Column("reason", Text, comment="why it is not at work, for people"),
+    Column("requested_by", Text, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("updated_at", Instant, nullable=False),
+    Column("finished_at", Instant),
+    CheckConstraint("state IN ('running', 'completed', 'capped', 'stopped', 'failed', 'undone')", name="state"),
+    Index("rule_applications_rule_idx", "rule_id", "id"),
 )
 
 # "The cause is the undo of the effect."
@@ -241,6 +342,15 @@ outbound = Table(
     Column("created_at", Instant, nullable=False),
     Column("updated_at", Instant, nullable=False),
     CheckConstraint("state IN ('composing', 'drafted', 'sending', 'sent', 'unclear', 'given_up')", name="state"),
+)
+
+# Files that an action sends along, until it has ended; their names and types are among its parameters.
+outgoing_files = Table(
+    "outgoing_files",
+    metadata,
+    Column("action_id", Id, ForeignKey("actions.id", ondelete="CASCADE"), primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("content", LargeBinary, nullable=False),
 )
 
 # Automatic replies: to whom and when. No address gets two within a day.

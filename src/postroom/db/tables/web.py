@@ -19,7 +19,7 @@ from sqlalchemy import (
 from postroom.db.types import Id, Instant, Json, metadata
 
 RUN_STATUSES = ("PENDING", "RUNNING", "COMPLETED", "FAILED", "CANCELLED")
-MODES = ("SITEMAP", "ARCHIVE", "PAGINATION")
+MODES = ("SITEMAP", "ARCHIVE", "PAGINATION", "FEED", "PAGE")
 ITEM_STATUSES = ("PENDING", "FETCHED", "FAILED", "SKIPPED")
 
 EVIDENCE_INDEX = "evidence_index"
@@ -27,7 +27,20 @@ EVIDENCE_INDEX = "evidence_index"
 so; on PostgreSQL `evidence_index_words`, of the expression below, which a query has to repeat for it to be used."""
 EVIDENCE_WORDS = "string_to_array(title_words || text_words || url_words, ' ')"
 
-# Sources are configured in a file; an endpoint gets a row here when something is first discovered through it.
+# Sources that were added by command, dashboard or tool, beside those of the file; and what is set for both.
+web_sources = Table(
+    "web_sources",
+    metadata,
+    Column("slug", Text, primary_key=True),
+    Column("definition", Json, comment="as in the file; null: the source is in the file alone"),
+    Column("paused", Boolean, nullable=False, server_default=text("false")),
+    Column("notified_at", Instant, comment="what came before was reported"),
+    Column("created_by", Text),
+    Column("created_at", Instant, nullable=False),
+    Column("updated_at", Instant, nullable=False),
+)
+
+# An endpoint gets a row here when something is first discovered through it.
 web_endpoints = Table(
     "web_endpoints",
     metadata,
@@ -38,6 +51,10 @@ web_endpoints = Table(
     Column("url", Text, nullable=False, comment="where it began when it was last looked at"),
     Column("sentinel_at", Instant, comment="when the sentinel last went through it to the end"),
     Column("created_at", Instant, nullable=False),
+    Column("looked_at", Instant, comment="when the sentinel last looked, to the end or not"),
+    Column("follow_since", Instant, comment="what the first listing dates before is left to a backfill"),
+    Column("listed_at", Instant, comment="when the first listing was complete: from then on, unknown means new"),
+    Column("behind_since", Instant, comment="the first look of those that did not reach the end; null: none is owed"),
     CheckConstraint(f"mode IN {MODES}", name="mode"),
     Index("web_endpoints_name_idx", "source_slug", "name", unique=True),
 )
@@ -123,7 +140,7 @@ backfill_runs = Table(
     CheckConstraint(f"status IN {RUN_STATUSES}", name="status"),
     CheckConstraint(f"mode IN {MODES}", name="mode"),
     CheckConstraint("max_urls > 0 AND max_urls_per_source > 0 AND concurrency > 0", name="limits"),
-    CheckConstraint("discovered_count <= max_urls", name="cap"),
+    CheckConstraint("discovered_count - skipped_count <= max_urls", name="cap"),
     Index("backfill_runs_status_idx", "status", "heartbeat_at"),
 )
 
@@ -143,6 +160,10 @@ discovered_items = Table(
     Column("updated_at", Instant, nullable=False),
     Column("evidence_id", Id, ForeignKey("evidence.id"), comment="the newest"),
     Column("error", Text),
+    Column("checked_at", Instant, comment="when the page was last fetched or verified"),
+    Column("changed_at", Instant, comment="when it was last found to have changed"),
+    Column("check_every_h", Integer, comment="hours between two checks; follows how often the page changes"),
+    Column("check_at", Instant, comment="when it is due to be checked again"),
     CheckConstraint(f"status IN {ITEM_STATUSES}", name="status"),
     CheckConstraint("discovery_method IN ('SENTINEL', 'BACKFILL')", name="discovery_method"),
     Index("discovered_items_url_idx", "endpoint_id", "url", unique=True),
@@ -150,6 +171,32 @@ discovered_items = Table(
     Index("discovered_items_status_idx", "status", "id"),
     Index("discovered_items_endpoint_idx", "endpoint_id", "status"),
     Index("discovered_items_run_idx", "run_id"),
+    Index("discovered_items_check_idx", "endpoint_id", "check_at"),
+)
+
+# The pages of lists that the sentinel reads: what to ask with, what they said, and when to read them again.
+web_list_pages = Table(
+    "web_list_pages",
+    metadata,
+    Column("endpoint_id", Id, ForeignKey("web_endpoints.id", ondelete="CASCADE"), primary_key=True),
+    Column("url", Text, primary_key=True),
+    Column("etag", Text),
+    Column("last_modified", Text),
+    Column("digest", Text, nullable=False, comment="of what it lists"),
+    Column("following", Json, nullable=False, comment="the pages that it leads to"),
+    Column("checked_at", Instant, nullable=False),
+    Column("changed_at", Instant),
+    Column("check_every_h", Integer, nullable=False),
+    Column("check_at", Instant, nullable=False),
+    Index("web_list_pages_check_idx", "endpoint_id", "check_at"),
+)
+
+# What was listed before its source was followed: no news, and left to a backfill.
+web_older_pages = Table(
+    "web_older_pages",
+    metadata,
+    Column("endpoint_id", Id, ForeignKey("web_endpoints.id", ondelete="CASCADE"), primary_key=True),
+    Column("url_hash", Text, primary_key=True, comment="sha1 of the canonical url, in hex"),
 )
 
 # Which urls a run has counted, so that none counts twice, in whichever process and after whatever crash.

@@ -58,10 +58,15 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """The words, next to each other and in this order."""
+    """The words, next to each other and in this order; before an asterisk at the end, the beginning of a word."""
 
     field: TextField
     words: str
+
+    @property
+    def is_prefix(self) -> bool:
+        """`invoi*`; a single letter would find nearly everything."""
+        return self.words.endswith("*") and len(self.words) > 2 and self.words[-3:-1].isalnum()
 
 
 @dataclass(frozen=True, slots=True)

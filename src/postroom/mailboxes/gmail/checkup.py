@@ -18,7 +18,7 @@ from postroom.domain.errors import Fatal, NotAllowed, PostroomError
 from postroom.mailboxes.errors import Gone, LoginNeeded, MailboxThrottled, NotGmail, PermissionMissing
 from postroom.mailboxes.gmail.credentials import OAuthGrant, StoredGrant
 from postroom.mailboxes.gmail.error_mapping import CallDescription, GmailAnswer, error_of, not_gmail
-from postroom.mailboxes.gmail.permissions import missing_scope
+from postroom.mailboxes.gmail.permissions import login_command, missing_scope
 from postroom.mailboxes.gmail.quota import GmailMethod
 from postroom.mailboxes.ports import Credentials
 from postroom.mailboxes.reachability import check_reach, explain, http_client, skew_of, skew_problem
@@ -126,7 +126,8 @@ def _judge_login(seen: ProfileAnswer, grant: StoredGrant) -> Finding:
     email = grant.email
     if isinstance(seen.refusal, LoginNeeded):
         message = f"Gmail refuses even a fresh token of {email}: access was withdrawn, or the app was disabled."
-        remedy = f"Log in again with `postroom account add gmail --email {email} --client-secrets FILE`."
+        scopes = grant.scopes if isinstance(grant, OAuthGrant) else frozenset[str]()
+        remedy = f"Log in again with {login_command(email, scopes)}."
         return Finding(Check.AUTH, CheckVerdict.FAILED, email, message, remedy)
     if seen.email is not None and seen.email.lower() != email:
         message = f"The login of {email} opens the mailbox of {seen.email} instead."

@@ -18,7 +18,7 @@ from postroom.domain.ids import normal_email
 from postroom.mailboxes.errors import LoginNeeded
 from postroom.mailboxes.gmail.client_secrets import ClientSecrets
 from postroom.mailboxes.gmail.login import LoginTokens, TokenEndpoint, login_visit
-from postroom.mailboxes.gmail.permissions import missing_scope, scopes_to_request
+from postroom.mailboxes.gmail.permissions import login_command, missing_scope, scopes_to_request
 from postroom.mailboxes.gmail.transport import GOOGLE
 from postroom.mailboxes.ports import Credentials
 from postroom.telemetry import logs
@@ -78,7 +78,7 @@ class GrantStore:
         except ValidationError:
             raise LoginNeeded(
                 f"The stored login of {email} cannot be read by this version of Postroom. Log in again with "
-                f"`postroom account add gmail --email {email} --client-secrets FILE`."
+                f"{login_command(email)}."
             ) from None
         _keep_out_of_logs(grant)
         return grant
@@ -86,10 +86,7 @@ class GrantStore:
     def load(self, email: str) -> StoredGrant:
         grant = self.find(email)
         if grant is None:
-            raise LoginNeeded(
-                f"{email} is not logged in here. Run `postroom account add gmail --email {email} "
-                "--client-secrets FILE`."
-            )
+            raise LoginNeeded(f"{email} is not logged in here. Run {login_command(email)}.")
         return grant
 
     def save(self, grant: StoredGrant) -> None:
@@ -194,7 +191,8 @@ class OAuthCredentials:
         raise Fatal(f"{self._email} now has a bare access token in place of a login; start this process again.")
 
     async def _refresh(self, stored: OAuthGrant) -> OAuthGrant:
-        tokens = await TokenEndpoint(stored.client, self._email, self._clock).refresh(stored.refresh_token)
+        endpoint = TokenEndpoint(stored.client, self._email, self._clock, stored.scopes)
+        tokens = await endpoint.refresh(stored.refresh_token)
         if tokens.clock_complaint:
             log.warning("clock.skewed", account=self._email, problem=tokens.clock_complaint)
         renewed = stored.model_copy(

@@ -25,7 +25,7 @@ from postroom.mailboxes.errors import (
     NotGmail,
     PermissionMissing,
 )
-from postroom.mailboxes.gmail.permissions import least_scope
+from postroom.mailboxes.gmail.permissions import least_scope, login_command
 from postroom.mailboxes.gmail.quota import GmailMethod
 from postroom.mailboxes.reachability import explain
 from postroom.telemetry import logs
@@ -184,8 +184,8 @@ def _not_permitted(said: _GoogleError, asked: CallDescription) -> PermissionMiss
     if said.reason in _SCOPE_REASONS:
         scope = least_scope(asked.method)
         problem = (
-            f"{asked.method} needs the permission {scope}, which this login does not have. "
-            "Log in again and grant it: `postroom account add gmail --email ...`"
+            f"{asked.method} needs the permission {scope}, which this login does not have. Log in again and grant it: "
+            f"{login_command('ADDRESS', frozenset({scope}))}."
         )
         return PermissionMissing(problem, reason=said.reason, scope=scope)
     remedy = {

@@ -26,6 +26,7 @@ from postroom.domain.errors import Fatal, NotAllowed, PostroomError, Retryable
 from postroom.mailboxes.errors import LoginNeeded
 from postroom.mailboxes.gmail.client_secrets import ClientSecrets
 from postroom.mailboxes.gmail.error_mapping import retry_after
+from postroom.mailboxes.gmail.permissions import login_command
 from postroom.mailboxes.reachability import http_client, skew_of, skew_problem, unreachable
 from postroom.telemetry import logs
 
@@ -185,10 +186,12 @@ class LoginTokens:
 
 
 class TokenEndpoint:
-    def __init__(self, client: ClientSecrets, email: str, clock: Clock) -> None:
+    def __init__(self, client: ClientSecrets, email: str, clock: Clock, scopes: frozenset[str] = frozenset()) -> None:
+        """`scopes` are those of the login so far, so that a new one can have the same."""
         self._client = client
         self._email = email
         self._clock = clock
+        self._scopes = scopes
 
     async def redeem(self, code: str, verifier: str, redirect_uri: str) -> LoginTokens:
         """The first tokens of a login."""
@@ -246,7 +249,7 @@ class TokenEndpoint:
         if status == 429 or status >= 500:
             wait = retry_after(response.headers, "", self._clock.now())
             return Retryable(f"{self._host} is not able to answer now ({status}).", retry_after=wait)
-        again = f"`postroom account add gmail --email {self._email} --client-secrets FILE`"
+        again = login_command(self._email, self._scopes)
         suffix = f" {skew}" if skew else ""
         if name == "invalid_grant" and is_first:
             return LoginNeeded(

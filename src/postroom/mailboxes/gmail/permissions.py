@@ -50,17 +50,22 @@ def scopes_to_request(*, full_access: bool) -> frozenset[str]:
     return frozenset({EVERYTHING if full_access else CHANGE})
 
 
+def login_command(email: str, scopes: frozenset[str] = frozenset()) -> str:
+    """What logs in again to this mailbox, with as much access as before."""
+    flag = " --full-access" if EVERYTHING in scopes else ""
+    return f"`postroom account add gmail --email {email} --client-secrets FILE{flag}`"
+
+
 def missing_scope(granted: frozenset[str], email: str, *, full_access: bool = False) -> str | None:
     """What is missing and how to get it, or None if these grants are enough."""
     if EVERYTHING in granted or (CHANGE in granted and not full_access):
         return None
-    again = f"`postroom account add gmail --email {email} --client-secrets FILE"
     if full_access:
         return (
             f"Deleting mail for ever needs full access ({EVERYTHING}), which {email} has not granted. "
-            f"Log in again with {again} --full-access`."
+            f"Log in again with {login_command(email, frozenset({EVERYTHING}))}."
         )
     return (
         f"{email} has not granted gmail.modify, so mail cannot be read, labelled or sent. "
-        f"Log in again with {again}` and leave every box on Google's page ticked."
+        f"Log in again with {login_command(email)} and leave every box on Google's page ticked."
     )

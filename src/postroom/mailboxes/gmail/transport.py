@@ -20,6 +20,7 @@ import httpx2
 
 from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError
+from postroom.domain.series import Series
 from postroom.mailboxes.errors import (
     CallRefused,
     Gone,
@@ -37,6 +38,7 @@ from postroom.mailboxes.ports import Credentials, PriorityLane
 from postroom.mailboxes.reachability import require_safe_url
 from postroom.telemetry import logs
 from postroom.telemetry.metrics import meter
+from postroom.telemetry.series import RECORDER
 
 _calls = meter.create_counter("postroom.gmail.calls", unit="{call}", description="HTTP calls, by method and outcome")
 _parts = meter.create_counter("postroom.gmail.batch_parts", unit="{part}", description="calls inside batches")
@@ -69,7 +71,10 @@ def record_wait(lane: PriorityLane, units: int, seconds: float) -> None:
     _units.add(units, attributes)
 
 
-def record_call(method: str, error: PostroomError | None, seconds: float) -> None:
+def record_call(method: str, lane: PriorityLane, error: PostroomError | None, seconds: float) -> None:
+    if lane is PriorityLane.SYNC:
+        RECORDER.time(Series.SYNC_REQUESTS, seconds)
+        RECORDER.count(Series.SYNC_THROTTLED, int(isinstance(error, MailboxThrottled)))
     _calls.add(1, {"method": method, "outcome": outcome_of(error)})
     _latency.record(seconds, {"method": method})
 
@@ -160,21 +165,23 @@ class Transport:
         wanted_at = self.clock.monotonic()
         async with self.limiter.admit(lane, call.units):
             record_wait(lane, call.units, self.clock.monotonic() - wanted_at)
-            return (await self._with_token(call, read)).value
+            return (await self._with_token(call, lane, read)).value
 
-    async def _with_token(self, call: GmailCall, read: Callable[[GmailAnswer], ParsedAnswer[T]]) -> ParsedAnswer[T]:
+    async def _with_token(
+        self, call: GmailCall, lane: PriorityLane, read: Callable[[GmailAnswer], ParsedAnswer[T]]
+    ) -> ParsedAnswer[T]:
         token = await self._credentials.access_token()
         try:
-            reading = await self._observed(call, token, read)
+            reading = await self._observed(call, lane, token, read)
             if not reading.login_refused:
                 return reading
         except LoginNeeded:
             log.info("gmail.token_refused", method=call.asked.method)
         token = await self._credentials.access_token(rejected=token)
-        return await self._observed(call, token, read)
+        return await self._observed(call, lane, token, read)
 
     async def _observed(
-        self, call: GmailCall, token: str, read: Callable[[GmailAnswer], ParsedAnswer[T]]
+        self, call: GmailCall, lane: PriorityLane, token: str, read: Callable[[GmailAnswer], ParsedAnswer[T]]
     ) -> ParsedAnswer[T]:
         """One exchange, and what the tuner and the metrics learn from it."""
         sent_at = self.clock.monotonic()
@@ -190,9 +197,16 @@ class Transport:
             error = raised
             raise
         finally:
-            self._note(call, error, sent_at, answered_at)
+            self._note(call, lane, error, sent_at, answered_at)
 
-    def _note(self, call: GmailCall, error: PostroomError | None, sent_at: float, answered_at: float | None) -> None:
+    def _note(
+        self,
+        call: GmailCall,
+        lane: PriorityLane,
+        error: PostroomError | None,
+        sent_at: float,
+        answered_at: float | None,
+    ) -> None:
         now = self.clock.monotonic()
         tuner = self.limiter.gate.tuner
         match error:
@@ -205,7 +219,7 @@ class Transport:
             case MailboxUnavailable():
                 tuner.failed(sent_at, now)
         name = call.name or str(call.asked.method)
-        record_call(name, error, now - sent_at)
+        record_call(name, lane, error, now - sent_at)
         if isinstance(error, MailboxThrottled | MailboxUnavailable):
             log.warning("gmail.call_failed", method=name, problem=error.message, seconds=round(now - sent_at, 3))
 

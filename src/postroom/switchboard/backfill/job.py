@@ -43,9 +43,10 @@ class BackfillEvent(StrEnum):
     REACH_CAP = "cost_cap"
     TURN_DAY = "day_turn"
     FREE_ROOM = "cap_room"
+    GIVE_WAY = "wait"
     LOSE_LEASE = "lease_loss"
     SWITCH_OFF = "switched_off"
-    LOSE_METER = "meter_loss"
+    OVERRUN = "cost_overrun"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +98,9 @@ TRANSITIONS: dict[BackfillEvent, BackfillTransition] = {
         BackfillTransition(
             BackfillEvent.COMPLETE,
             BackfillParty.CONNECTOR,
-            (BackfillStatus.ACTIVE,),
+            (BackfillStatus.ACTIVE, BackfillStatus.PENDING, BackfillStatus.COST_CAPPED),
             BackfillStatus.COMPLETED,
-            "the last message of the window is in",
+            "the last message of the window is in, and all are decided",
         ),
         BackfillTransition(
             BackfillEvent.FAIL,
@@ -111,9 +112,9 @@ TRANSITIONS: dict[BackfillEvent, BackfillTransition] = {
         BackfillTransition(
             BackfillEvent.REACH_CAP,
             BackfillParty.SYSTEM,
-            (BackfillStatus.ACTIVE,),
+            (BackfillStatus.ACTIVE, BackfillStatus.PENDING),
             BackfillStatus.COST_CAPPED,
-            "the day's spend has no more room",
+            "the day's spend has no more room, and no call is under way that may make some",
         ),
         BackfillTransition(
             BackfillEvent.TURN_DAY,
@@ -127,7 +128,14 @@ TRANSITIONS: dict[BackfillEvent, BackfillTransition] = {
             BackfillParty.SYSTEM,
             (BackfillStatus.COST_CAPPED,),
             BackfillStatus.PENDING,
-            "all reservations are settled, for less than was reserved (unless `auto_resume` is off)",
+            "a call turned out to cost less, or the cap was raised (unless `auto_resume` is off)",
+        ),
+        BackfillTransition(
+            BackfillEvent.GIVE_WAY,
+            BackfillParty.SYSTEM,
+            (BackfillStatus.ACTIVE,),
+            BackfillStatus.PENDING,
+            "its hour is full, live mail comes first, or it has had its turn: the next job of the mailbox goes on",
         ),
         BackfillTransition(
             BackfillEvent.LOSE_LEASE,
@@ -144,11 +152,11 @@ TRANSITIONS: dict[BackfillEvent, BackfillTransition] = {
             "backfill was switched off as a whole",
         ),
         BackfillTransition(
-            BackfillEvent.LOSE_METER,
+            BackfillEvent.OVERRUN,
             BackfillParty.SYSTEM,
-            (BackfillStatus.ACTIVE,),
+            (BackfillStatus.PENDING, BackfillStatus.ACTIVE, BackfillStatus.COST_CAPPED),
             BackfillStatus.ERROR,
-            "what a message costs is unknown, or more than a whole day may cost",
+            "a model call cost more than it could: a price is wrong",
         ),
     )
 }
@@ -224,6 +232,14 @@ class BackfillJob:
     estimate: dict[str, Any] | None
     consent_at: datetime | None
     consent_by: str | None
+    uses_model: bool
+    """False: rules decide alone, at no cost."""
+    walked_at: datetime | None
+    """Since when all of its mail is in, and only decisions are missing."""
+    category_from: dict[str, date]
+    """The first day of a category that begins later than the job."""
+    turn_ends_at: datetime | None
+    """Of an active job: then it makes way for another one of its mailbox. Of a pending one: it did."""
 
     @property
     def cap(self) -> Micros:
@@ -241,7 +257,9 @@ def jobs_table(tx: Tx) -> Table:
 
 def job_from_row(row: Row[Any]) -> BackfillJob:
     values = {field.name: getattr(row, field.name) for field in fields(BackfillJob)}
-    return BackfillJob(**values | {"status": BackfillStatus(row.status), "mode": BackfillMode(row.mode)})
+    first_days = {name: date.fromisoformat(day) for name, day in row.category_from.items()}
+    read = {"status": BackfillStatus(row.status), "mode": BackfillMode(row.mode), "category_from": first_days}
+    return BackfillJob(**values | read)
 
 
 def find_job(tx: Tx, job_id: str, *, lock: bool = False) -> BackfillJob:
@@ -267,9 +285,9 @@ def change_job(tx: Tx, job: BackfillJob, now: datetime, **values: object) -> Bac
 def move_job(
     tx: Tx, job: BackfillJob, event: BackfillEvent, who: Actor, now: datetime, **values: object
 ) -> BackfillJob:
-    """Change the status by an event of the table, and write it into the audit log."""
-    cleared = {"status_reason": None, "capped_day": None, "refused_microdollars": None}
-    moved = change_job(tx, job, now, status=status_after(event, job.status), **(cleared | values))
+    """Change the status by an event of the table, and write it into the audit log. A lease ends with the work."""
+    cleared = ("status_reason", "capped_day", "refused_microdollars", "lease_expires_at", "turn_ends_at")
+    moved = change_job(tx, job, now, status=status_after(event, job.status), **(dict.fromkeys(cleared) | values))
     subject = (SUBJECT, job.id)
     audit.record(tx, who, f"backfill.{event}", subject, now, before=job.audited, after=moved.audited)
     return moved

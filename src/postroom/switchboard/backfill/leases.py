@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import exists, select
@@ -21,6 +22,7 @@ from postroom.db.tables.queue import jobs as queued
 from postroom.domain.backfill import BackfillMode, BackfillStatus
 from postroom.domain.errors import BadInput, NotAllowed
 from postroom.domain.roles import Caller
+from postroom.domain.spending import UNDECIDED_LIMIT
 from postroom.kill_switch import SwitchState
 from postroom.queue import JobState, QueueName
 from postroom.settings import BackfillSettings
@@ -36,9 +38,15 @@ from postroom.switchboard.backfill.job import (
     move_job,
 )
 from postroom.switchboard.backfill.ledger import day_of
-from postroom.switchboard.backfill.rate import RateWindow
+from postroom.switchboard.backfill.rate import RateWindow, worth_a_turn
+from postroom.switchboard.backfill.undecided import complete_if_decided, count_undecided
 
 LIVE_MAIL_PAUSE = timedelta(seconds=30)
+UNDECIDED_PAUSE = timedelta(seconds=30)
+TURN = timedelta(minutes=10)
+"""A job that could go on for longer makes way if another one of its mailbox can go on too."""
+UNDECIDED_FOR_A_TURN = UNDECIDED_LIMIT * 3 // 4
+"""No more than so many are undecided before a job is handed out again: else it would start and stop for a few."""
 
 
 class StaleFence(NotAllowed):
@@ -57,6 +65,7 @@ class JobAssignment:
     includes: list[str]
     date_from: date
     date_to: date
+    category_from: dict[str, date]
     rate_limit_per_hour: int
     daily_cost_cap_cents: int
     cursor: dict[str, Any] | None
@@ -66,20 +75,41 @@ class JobAssignment:
 class PollReply:
     backfill_enabled: bool
     job: JobAssignment | None = None
-    retry_after: float | None = None
-    """Seconds until the job's hour has room for a message; None: at once."""
+
+
+class WaitReason(StrEnum):
+    """Why a job does not go on by itself at this moment."""
+
+    SWITCH = "switched_off"
+    HOUR = "hour_full"
+    LIVE_MAIL = "live_mail"
+    CAP = "cost_cap"
+    UNDECIDED = "undecided"
+    """Much of its mail, or all that is left, waits to be decided."""
+    LINE = "in_line"
+    """Nothing keeps it but its place in line, or that no connector has asked yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """What keeps a job from taking in mail now, though backfill is on and its day has money left."""
+
+    reason: WaitReason
+    wait: timedelta
+    why: str
 
 
 def poll(
     tx: Tx, settings: BackfillSettings, who: Caller, connector_type: str, endpoint_identity: str, now: datetime
 ) -> PollReply:
-    """Hand out the oldest pending job of this identity. A job whose connector went silent is pending again first."""
+    """Hand out the oldest pending job of this identity that can go on now, or the next one if that has just had its
+    turn. A job whose connector went silent is pending again first."""
     require_identity(who, endpoint_identity)
     if not kill_switch.state(tx, settings).in_force:
         return PollReply(backfill_enabled=False)
     expire_leases(tx, now, endpoint_identity)
     turn_day(tx, settings, now, endpoint_identity)
-    found = _oldest_pending(tx, connector_type, endpoint_identity)
+    found = _oldest_eligible(tx, connector_type, endpoint_identity, now)
     if found is None:
         return PollReply(backfill_enabled=True)
     job = move_job(
@@ -91,11 +121,19 @@ def poll(
         fence=found.fence + 1,
         lease_holder=who.name,
         lease_expires_at=now + timedelta(seconds=settings.lease_s),
+        turn_ends_at=now + TURN,
         last_report_seq=None,
         started_at=found.started_at or now,
         error=None,
     )
-    return PollReply(True, _assignment(job, settings), retry_after(tx, settings, job, now))
+    return PollReply(True, _assignment(job, settings))
+
+
+def has_open_jobs(tx: Tx, endpoint_identity: str) -> bool:
+    """Whether a poll could hand out a job now or after some time, without a person."""
+    jobs, going = jobs_table(tx), (BackfillStatus.PENDING, BackfillStatus.ACTIVE, BackfillStatus.COST_CAPPED)
+    is_open = (jobs.c.endpoint_identity == endpoint_identity) & jobs.c.status.in_(going)
+    return bool(tx.execute(select(exists().where(is_open))).scalar_one())
 
 
 def require_identity(who: Caller, endpoint_identity: str) -> None:
@@ -130,15 +168,40 @@ def turn_day(
     if endpoint_identity is not None:
         query = query.where(jobs.c.endpoint_identity == endpoint_identity)
     capped = [job_from_row(row) for row in tx.execute(tx.locking(query.order_by(jobs.c.id), skip_locked=True))]
-    return [move_job(tx, job, BackfillEvent.TURN_DAY, SYSTEM, now) for job in capped]
+    return [ledger.turn_day(tx, settings, job, now) for job in capped]
 
 
-def retry_after(tx: Tx, settings: BackfillSettings, job: BackfillJob, now: datetime) -> float | None:
-    """Seconds until a message of this job would be admitted, bounded so that its lease does not expire meanwhile."""
-    wait = RateWindow(tx, job.id, job.rate_limit_per_hour, now).wait
-    if job.mode is BackfillMode.BACKGROUND and live_mail_waits(tx):
-        wait = max(wait, LIVE_MAIL_PAUSE)
-    return min(wait.total_seconds(), settings.lease_s / 2) if wait else None
+def obstacle(
+    job: BackfillJob,
+    hour: timedelta,
+    live_waits: bool,
+    undecided: int,
+    *,
+    is_full: bool = True,
+    most_undecided: int = UNDECIDED_LIMIT,
+) -> Obstacle | None:
+    """Pure. `hour` is how long until its hour has room, `is_full` whether it has none at all now, `undecided` how many
+    of its messages are not decided yet."""
+    if hour:
+        most = job.rate_limit_per_hour
+        limit = "one message" if most == 1 else f"{most:,} messages"
+        reached = "reached" if is_full else "nearly reached"
+        return Obstacle(WaitReason.HOUR, hour, f"this hour's limit of {limit} is {reached}")
+    if job.mode is BackfillMode.BACKGROUND and live_waits:
+        return Obstacle(WaitReason.LIVE_MAIL, LIVE_MAIL_PAUSE, "live mail comes first")
+    if undecided >= most_undecided:
+        return Obstacle(WaitReason.UNDECIDED, UNDECIDED_PAUSE, f"{undecided} of its messages are not decided yet")
+    return None
+
+
+def _obstacle(tx: Tx, job: BackfillJob, now: datetime, *, for_a_turn: bool = False) -> Obstacle | None:
+    """The caller holds the job's lock. `for_a_turn`: there has to be room for more than a message."""
+    live_waits = job.mode is BackfillMode.BACKGROUND and live_mail_waits(tx)
+    hour, undecided = RateWindow(tx, job.id, job.rate_limit_per_hour, now), count_undecided(tx, job.id)
+    if not for_a_turn:
+        return obstacle(job, hour.wait, live_waits, undecided)
+    wait, most = hour.wait_for(worth_a_turn(job.rate_limit_per_hour)), UNDECIDED_FOR_A_TURN
+    return obstacle(job, wait, live_waits, undecided, is_full=bool(hour.wait), most_undecided=most)
 
 
 def live_mail_waits(tx: Tx) -> bool:
@@ -146,18 +209,24 @@ def live_mail_waits(tx: Tx) -> bool:
     return bool(tx.execute(select(exists().where(waiting))).scalar_one())
 
 
-def _oldest_pending(tx: Tx, connector_type: str, endpoint_identity: str) -> BackfillJob | None:
+def _oldest_eligible(tx: Tx, connector_type: str, endpoint_identity: str, now: datetime) -> BackfillJob | None:
+    """Those that gave up a turn come after the others. Looks at the pending jobs one by one: only those that would be
+    handed out are locked against other pollers."""
     jobs = jobs_table(tx)
-    query = select(jobs).where(
-        jobs.c.connector_type == connector_type,
-        jobs.c.endpoint_identity == endpoint_identity,
-        jobs.c.status == BackfillStatus.PENDING,
+    pending = (
+        (jobs.c.connector_type == connector_type)
+        & (jobs.c.endpoint_identity == endpoint_identity)
+        & (jobs.c.status == BackfillStatus.PENDING)
+        & jobs.c.walked_at.is_(None)
     )
-    if live_mail_waits(tx):
-        query = query.where(jobs.c.mode != BackfillMode.BACKGROUND)
-    query = query.order_by(jobs.c.created_at, jobs.c.id).limit(1)
-    row = tx.execute(tx.locking(query, skip_locked=True)).one_or_none()
-    return None if row is None else job_from_row(row)
+    in_turn = jobs.c.turn_ends_at.is_not(None), jobs.c.turn_ends_at, jobs.c.created_at, jobs.c.id
+    for (job_id,) in tx.execute(select(jobs.c.id).where(pending).order_by(*in_turn)).all():
+        here = select(jobs).where(pending, jobs.c.id == job_id)
+        row = tx.execute(tx.locking(here, skip_locked=True)).one_or_none()
+        job = None if row is None else job_from_row(row)
+        if job is not None and _obstacle(tx, job, now, for_a_turn=True) is None:
+            return job
+    return None
 
 
 def _assignment(job: BackfillJob, settings: BackfillSettings) -> JobAssignment:
@@ -170,6 +239,7 @@ def _assignment(job: BackfillJob, settings: BackfillSettings) -> JobAssignment:
         includes=job.includes,
         date_from=job.date_from,
         date_to=job.date_to,
+        category_from=job.category_from,
         rate_limit_per_hour=job.rate_limit_per_hour,
         daily_cost_cap_cents=job.daily_cost_cap_cents,
         cursor=job.cursor,
@@ -186,8 +256,8 @@ _MAY_REPORT = (BackfillStatus.ACTIVE, BackfillStatus.COMPLETED, BackfillStatus.E
 
 @dataclass(frozen=True, slots=True)
 class ProgressReport:
-    """Deltas since the last report. `cost_spent_cents` is the connector's own estimate; only the ledger counts against
-    the cap."""
+    """Deltas since the last report. `cost_spent_cents` is what the connector itself spent; it counts against the cap of
+    the day on which the report arrives, so it must not be counted twice: the report needs a `report_seq`."""
 
     job_id: str
     fence: int
@@ -206,8 +276,10 @@ class ProgressReport:
             _require_whole(name, getattr(self, name), 0, MOST_ROWS)
         if self.report_seq is not None:
             _require_whole("report_seq", self.report_seq, 1, _LARGEST_NUMBER)
+        elif self.cost_spent_cents:
+            raise BadInput("report_seq", "is needed with cost_spent_cents, so that a repeated report is not paid twice")
         if self.status is not None and self.status not in set(_MAY_REPORT):
-            raise BadInput("status", f"{self.status!r} is not one of {', '.join(_MAY_REPORT)}")
+            raise BadInput("status", f"'{self.status}' is not one of {', '.join(_MAY_REPORT)}")
         if self.error is not None and self.status != BackfillStatus.ERROR:
             raise BadInput("error", "goes together with status error")
         _require_cursor(self.cursor)
@@ -220,7 +292,7 @@ class ProgressResponse:
     backfill_enabled: bool
     reason: str | None = None
     retry_after: float | None = None
-    """Seconds until the job's hour has room for a message; None: at once."""
+    """Where the job had to give way: seconds until it may be handed out again."""
 
 
 def take_report(
@@ -235,7 +307,9 @@ def take_report(
         job = _counted(tx, job, report, now)
         if job.status is BackfillStatus.ACTIVE:
             job = _moved(tx, settings, who, job, report, on, now)
-    wait = retry_after(tx, settings, job, now) if job.status is BackfillStatus.ACTIVE else None
+        job = ledger.book_report(tx, settings, job, report.cost_spent_cents, now)
+    blocked = _obstacle(tx, job, now) if job.status is BackfillStatus.PENDING else None
+    wait = None if blocked is None else blocked.wait.total_seconds()
     return ProgressResponse(job.status, on.in_force, job.status_reason or job.error, wait)
 
 
@@ -252,7 +326,6 @@ def _counted(tx: Tx, job: BackfillJob, report: ProgressReport, now: datetime) ->
         now,
         rows_processed=job.rows_processed + report.rows_processed,
         rows_skipped=job.rows_skipped + report.rows_skipped,
-        reported_cost_cents=job.reported_cost_cents + report.cost_spent_cents,
         cursor=job.cursor if report.cursor is None else dict(report.cursor),
         last_report_seq=job.last_report_seq if report.report_seq is None else report.report_seq,
     )
@@ -267,17 +340,28 @@ def _moved(
     on: SwitchState,
     now: datetime,
 ) -> BackfillJob:
-    """What becomes of a running job: it ends, stops, or continues under a renewed lease."""
+    """What becomes of a running job: it ends, stops, gives way, or continues under a renewed lease."""
     over = {"lease_holder": None, "lease_expires_at": None}
     if report.status == BackfillStatus.COMPLETED:
-        return move_job(tx, job, BackfillEvent.COMPLETE, Actor.of(who), now, completed_at=now, **over)
+        job = change_job(tx, job, now, walked_at=now, **over)
+        return complete_if_decided(tx, job, now, Actor.of(who))
     if report.status == BackfillStatus.ERROR:
         error = (report.error or "the connector gave no reason")[:LONGEST_ERROR]
         return move_job(tx, job, BackfillEvent.FAIL, Actor.of(who), now, error=error, **over)
     if not on.in_force:
         return switch.switch_off(tx, job, on, now)
-    job = ledger.review(tx, settings, job, now)
-    return renew(tx, settings, job, now) if job.status is BackfillStatus.ACTIVE else job
+    if blocked := _obstacle(tx, job, now):
+        return move_job(tx, job, BackfillEvent.GIVE_WAY, SYSTEM, now, status_reason=blocked.why)
+    if _has_had_its_turn(tx, job, now):
+        why, ended = "another job of its mailbox has its turn", job.turn_ends_at
+        return move_job(tx, job, BackfillEvent.GIVE_WAY, SYSTEM, now, status_reason=why, turn_ends_at=ended)
+    return renew(tx, settings, job, now)
+
+
+def _has_had_its_turn(tx: Tx, job: BackfillJob, now: datetime) -> bool:
+    """Its turn is over, and another job of the mailbox can go on."""
+    is_over = job.turn_ends_at is not None and job.turn_ends_at <= now
+    return is_over and _oldest_eligible(tx, job.connector_type, job.endpoint_identity, now) is not None
 
 
 def renew(tx: Tx, settings: BackfillSettings, job: BackfillJob, now: datetime) -> BackfillJob:

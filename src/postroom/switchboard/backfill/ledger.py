@@ -1,30 +1,29 @@
-"""What a backfill job spends, day by day, exact to the micro-dollar: reserved before a model call, settled after it.
+"""What a backfill job spends, day by day, exact to the micro-dollar, and what its cap does to it.
 
-Reserved plus settled never exceeds the job's cap within a day. A reservation counts for the day on which it was
-made, whenever it is settled.
+`switchboard/spending.py` reserves and settles the money of model calls, and books a job's part of it here. What a
+connector reports as its own spend counts against the cap on the day it is received.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from sqlalchemy import Row, select, update
+from sqlalchemy import Row, func, select, update
 
 from postroom.audit import SYSTEM
 from postroom.db import Tx
 from postroom.db.database import insert
-from postroom.db.tables.mail import backfill_reservations as reservations
 from postroom.db.tables.mail import backfill_spend as spends
+from postroom.db.tables.triage import model_reservations as reservations
 from postroom.domain.backfill import BackfillStatus
-from postroom.domain.errors import BadInput
-from postroom.domain.money import Micros, format_dollars, to_cents
+from postroom.domain.money import NO_MONEY, Micros, format_dollars, from_cents, to_cents
+from postroom.domain.spending import DayBook, ReservationState, SpendLimit
 from postroom.settings import BackfillSettings
-from postroom.switchboard.backfill.job import BackfillEvent, BackfillJob, change_job, find_job, move_job
-
-RESERVED, SETTLED, RELEASED = "reserved", "settled", "released"
+from postroom.switchboard.backfill.job import BackfillEvent, BackfillJob, change_job, is_legal, move_job
 
 
 def day_of(now: datetime, zone: ZoneInfo) -> date:
@@ -38,139 +37,115 @@ def next_day(now: datetime, zone: ZoneInfo) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Spend:
+    """A job's money of one day."""
+
     day: date
-    reserved: Micros
-    settled: Micros
+    reserved: Micros = NO_MONEY
+    """By calls under way."""
+    settled: Micros = NO_MONEY
+    reported: Micros = NO_MONEY
+    """Spent by the connector itself, as it says."""
+
+    @property
+    def spent(self) -> Micros:
+        return Micros(self.settled + self.reported)
 
     @property
     def total(self) -> Micros:
-        return Micros(self.reserved + self.settled)
+        return Micros(self.reserved + self.spent)
+
+    def book(self, cap: Micros) -> DayBook:
+        return DayBook(SpendLimit.JOB_CAP, cap, self.reserved, self.spent)
 
 
 def spend_on(tx: Tx, job_id: str, day: date) -> Spend:
     row = tx.execute(select(spends).where(spends.c.job_id == job_id, spends.c.day == day)).one_or_none()
-    return Spend(day, Micros(0), Micros(0)) if row is None else _spend(row)
+    return Spend(day) if row is None else spend_from_row(row)
 
 
 def days_of(tx: Tx, job_id: str) -> list[Spend]:
-    """Every day on which the job reserved anything, oldest first."""
-    return [_spend(row) for row in tx.execute(select(spends).where(spends.c.job_id == job_id).order_by(spends.c.day))]
+    """Every day on which the job spent anything, oldest first."""
+    rows = tx.execute(select(spends).where(spends.c.job_id == job_id).order_by(spends.c.day))
+    return [spend_from_row(row) for row in rows]
 
 
-def reserve(tx: Tx, job: BackfillJob, message_ref: str, amount: Micros, day: date, now: datetime) -> bool:
-    """Reserve the most that a call can cost; False, and nothing done, if the day has no room for it.
-
-    The caller holds the job's lock. A message that has a reservation, or was paid for, needs no second one.
-    """
-    if amount < 0:
-        raise BadInput("amount", f"{amount} is negative")
-    known = _reservation(tx, job.id, message_ref)
-    if known is not None and known.state != RELEASED:
-        return True
-    if spend_on(tx, job.id, day).total + amount > job.cap:
-        return False
-    values = {"day": day, "amount_microdollars": amount, "state": RESERVED, "reserved_at": now, "closed_at": None}
-    row = insert(tx, reservations).values(job_id=job.id, message_ref=message_ref, **values)
-    key = [reservations.c.job_id, reservations.c.message_ref]
-    tx.execute(row.on_conflict_do_update(index_elements=key, set_=values))
-    _add(tx, job.id, day, reserved=amount)
-    return True
+def uncertain_of(tx: Tx, job_ids: Iterable[str]) -> dict[str, Micros]:
+    """What calls of these jobs may have cost whose answer never came; part of what counts as spent."""
+    query = (
+        select(reservations.c.backfill_job_id, func.sum(reservations.c.settled_microdollars))
+        .where(reservations.c.state == ReservationState.UNCERTAIN, reservations.c.backfill_job_id.in_(list(job_ids)))
+        .group_by(reservations.c.backfill_job_id)
+    )
+    return {str(job_id): Micros(int(amount)) for job_id, amount in tx.execute(query)}
 
 
-def settle(
-    tx: Tx, settings: BackfillSettings, job_id: str, message_ref: str, amount: Micros, now: datetime
-) -> BackfillJob:
-    """The call was made and cost this much. Settling again changes nothing.
+def spend_from_row(row: Row[Any]) -> Spend:
+    amounts = row.reserved_microdollars, row.settled_microdollars, row.reported_microdollars
+    return Spend(row.day, *(Micros(int(amount)) for amount in amounts))
 
-    A call that cost more than was set aside, or for which nothing was, is money spent all the same: it is written
-    down as it is, and stops the job if that reaches the cap.
-    """
-    if amount < 0:
-        raise BadInput("amount", f"{amount} is negative")
-    job = find_job(tx, job_id, lock=True)
-    known = _reservation(tx, job.id, message_ref)
-    if known is not None and known.state == SETTLED:
+
+def book(tx: Tx, job: BackfillJob, day: date, now: datetime, *, reserved: int = 0, settled: int = 0) -> BackfillJob:
+    """Add to the job's money of a day. The caller holds the job's lock."""
+    _add(tx, job.id, day, reserved=reserved, settled=settled)
+    return _spent(tx, job, now, settled) if settled else job
+
+
+def book_report(tx: Tx, settings: BackfillSettings, job: BackfillJob, cents: int, now: datetime) -> BackfillJob:
+    """Add what the connector spent itself, and stop a job that reaches its cap by it, unless it is over."""
+    if not cents:
         return job
-    is_open = known is not None and known.state == RESERVED
-    day = known.day if known is not None and is_open else day_of(now, settings.zone)
-    _add(tx, job.id, day, reserved=-known.amount_microdollars if known is not None and is_open else 0, settled=amount)
-    _close(tx, job.id, message_ref, day, SETTLED, amount, now)
-    spent = Micros(job.spent_microdollars + amount)
-    job = change_job(tx, job, now, spent_microdollars=spent, cost_spent_cents=to_cents(spent))
-    return review(tx, settings, job, now)
-
-
-def release(tx: Tx, settings: BackfillSettings, job_id: str, message_ref: str, now: datetime) -> BackfillJob:
-    """The call will not be made; its reservation is released."""
-    job = find_job(tx, job_id, lock=True)
-    known = _reservation(tx, job.id, message_ref)
-    if known is None or known.state != RESERVED:
-        return job
-    _add(tx, job.id, known.day, reserved=-known.amount_microdollars)
-    _close(tx, job.id, message_ref, known.day, RELEASED, None, now)
-    return review(tx, settings, job, now)
-
-
-def review(tx: Tx, settings: BackfillSettings, job: BackfillJob, now: datetime) -> BackfillJob:
-    """Stop a running job whose day is used up; resume one that only open reservations had stopped."""
-    today = day_of(now, settings.zone)
-    spend = spend_on(tx, job.id, today)
-    if job.status is BackfillStatus.ACTIVE and spend.total >= job.cap:
+    day, amount = day_of(now, settings.zone), from_cents(cents)
+    _add(tx, job.id, day, reported=amount)
+    job = _spent(tx, job, now, amount, reported_cost_cents=job.reported_cost_cents + cents)
+    if spend_on(tx, job.id, day).spent >= job.cap:
         return stop_at_cap(tx, settings, job, Micros(1), now)
-    if (
-        job.status is BackfillStatus.COST_CAPPED
-        and job.auto_resume
-        and job.capped_day == today
-        and has_room(job, spend)
-    ):
-        return move_job(tx, job, BackfillEvent.FREE_ROOM, SYSTEM, now)
     return job
 
 
-def has_room(job: BackfillJob, spend: Spend) -> bool:
-    """All of the day's calls are settled, and what did not fit before fits now."""
-    return spend.reserved == 0 and spend.settled + (job.refused_microdollars or 1) <= job.cap
-
-
-def stop_at_cap(tx: Tx, settings: BackfillSettings, job: BackfillJob, refused: Micros, now: datetime) -> BackfillJob:
-    """`refused` is what no longer fitted."""
+def stop_at_cap(
+    tx: Tx, settings: BackfillSettings, job: BackfillJob, refused: Micros, now: datetime, limit: DayBook | None = None
+) -> BackfillJob:
+    """`refused` is what no longer fits; `limit` is the one that binds, if not the job's own cap."""
+    if not is_legal(BackfillEvent.REACH_CAP, job.status):
+        return job
     day = day_of(now, settings.zone)
-    spend = spend_on(tx, job.id, day)
+    book = limit or spend_on(tx, job.id, day).book(job.cap)
     turn = next_day(now, settings.zone).strftime("%Y-%m-%d %H:%M UTC")
-    reason = (
-        f"the cap of {format_dollars(job.cap)} a day is reached: {format_dollars(spend.settled)} spent, "
-        f"{format_dollars(spend.reserved)} reserved; the next day begins {turn}"
-    )
+    reason = f"{_reached(book)}: {format_dollars(book.settled)} spent; the next day begins {turn}"
     values = {"status_reason": reason, "capped_day": day, "refused_microdollars": refused}
     return move_job(tx, job, BackfillEvent.REACH_CAP, SYSTEM, now, **values)
 
 
-def _reservation(tx: Tx, job_id: str, message_ref: str) -> Row[Any] | None:
-    here = (reservations.c.job_id == job_id) & (reservations.c.message_ref == message_ref)
-    return tx.execute(select(reservations).where(here)).one_or_none()
+def turn_day(tx: Tx, settings: BackfillSettings, job: BackfillJob, now: datetime) -> BackfillJob:
+    """A job that a cap of an earlier day stopped has a new budget and becomes pending again."""
+    is_stopped = job.status is BackfillStatus.COST_CAPPED and job.auto_resume
+    is_over = job.capped_day is not None and job.capped_day < day_of(now, settings.zone)
+    return move_job(tx, job, BackfillEvent.TURN_DAY, SYSTEM, now) if is_stopped and is_over else job
 
 
-def _close(tx: Tx, job_id: str, message_ref: str, day: date, state: str, paid: Micros | None, now: datetime) -> None:
-    values = {"day": day, "state": state, "settled_microdollars": paid, "closed_at": now}
-    fresh = {"job_id": job_id, "message_ref": message_ref, "amount_microdollars": 0, "reserved_at": now}
-    key = [reservations.c.job_id, reservations.c.message_ref]
-    tx.execute(
-        insert(tx, reservations).values(**fresh, **values).on_conflict_do_update(index_elements=key, set_=values)
-    )
+def _reached(book: DayBook) -> str:
+    limit = format_dollars(book.limit)
+    match book.counts_against:
+        case SpendLimit.JOB_CAP:
+            return f"the cap of {limit} a day is reached"
+        case SpendLimit.BACKFILL_SHARE:
+            return f"all backfill together may spend {limit} a day, and has"
+        case SpendLimit.CEILING:
+            return f"the ceiling of {limit} a day for all model spend is reached"
 
 
-def _add(tx: Tx, job_id: str, day: date, *, reserved: int = 0, settled: int = 0) -> None:
-    row = {"job_id": job_id, "day": day, "reserved_microdollars": 0, "settled_microdollars": 0}
-    tx.execute(insert(tx, spends).values(**row).on_conflict_do_nothing())
-    tx.execute(
-        update(spends)
-        .where(spends.c.job_id == job_id, spends.c.day == day)
-        .values(
-            reserved_microdollars=spends.c.reserved_microdollars + reserved,
-            settled_microdollars=spends.c.settled_microdollars + settled,
-        )
-    )
+def _spent(tx: Tx, job: BackfillJob, now: datetime, amount: int, **values: object) -> BackfillJob:
+    spent = Micros(job.spent_microdollars + amount)
+    return change_job(tx, job, now, spent_microdollars=spent, cost_spent_cents=to_cents(spent), **values)
 
 
-def _spend(row: Row[Any]) -> Spend:
-    return Spend(row.day, Micros(row.reserved_microdollars), Micros(row.settled_microdollars))
+def _add(tx: Tx, job_id: str, day: date, *, reserved: int = 0, settled: int = 0, reported: int = 0) -> None:
+    columns = {
+        "reserved_microdollars": reserved,
+        "settled_microdollars": settled,
+        "reported_microdollars": reported,
+    }
+    new = insert(tx, spends).values(job_id=job_id, day=day, **dict.fromkeys(columns, 0))
+    tx.execute(new.on_conflict_do_nothing())
+    here = (spends.c.job_id == job_id) & (spends.c.day == day)
+    tx.execute(update(spends).where(here).values({name: spends.c[name] + more for name, more in columns.items()}))

@@ -5,29 +5,35 @@ Each method of `Backfill` is one transaction on behalf of a named caller. The up
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import date, datetime
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from postroom import audit, kill_switch
-from postroom.accounts.account import AccountStatus, Provider, find_account
+from postroom.accounts.account import AccountStatus, Provider, find_account, list_accounts
+from postroom.accounts.account_jobs import job_of
 from postroom.audit import Actor
 from postroom.db import Database, Tx
 from postroom.db.tables.access import connectors
-from postroom.domain.backfill import BackfillMode, BackfillStatus, Include
+from postroom.db.tables.mail import messages, pruned_messages
+from postroom.domain.backfill import BackfillStatus
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput
 from postroom.domain.ids import new_id
-from postroom.domain.limits import MOST_BACKFILLS
+from postroom.domain.jobs import BACKFILL
+from postroom.domain.model_costs import CostMeter
+from postroom.domain.money import NO_MONEY, Micros
 from postroom.domain.roles import Caller
+from postroom.domain.validation import MOST_BACKFILLS
 from postroom.kill_switch import SwitchState
-from postroom.queue import Handler, JobContext
+from postroom.queue import Handler, JobContext, JobQueue
 from postroom.settings import BackfillSettings
-from postroom.switchboard.backfill import job, leases, ledger, rate
+from postroom.switchboard.backfill import job, leases, ledger, rate, undecided
 from postroom.switchboard.backfill.job import (
+    FINISHED,
     SUBJECT,
     BackfillEvent,
     BackfillJob,
@@ -38,29 +44,21 @@ from postroom.switchboard.backfill.job import (
     move_job,
 )
 from postroom.switchboard.backfill.leases import PollReply, ProgressReport, ProgressResponse, take_report
-from postroom.switchboard.backfill.ledger import Spend
+from postroom.switchboard.backfill.ledger import Spend, uncertain_of
+from postroom.switchboard.backfill.terms import (
+    MOST_AN_HOUR,
+    MOST_CENTS,
+    NewBackfill,
+    checked,
+    checked_limit,
+    require_enough,
+    require_share,
+)
+from postroom.switchboard.backfill.undecided import JudgedMail
+from postroom.switchboard.backfill.waiting import JobWait, waits
+from postroom.switchboard.spending import ModelBudget
 
-MOST_AN_HOUR = 1_000_000
-MOST_CENTS = 1_000_000
-EARLIEST, LATEST = date(1970, 1, 1), date(9000, 12, 31)
-
-
-@dataclass(frozen=True, slots=True)
-class NewBackfill:
-    """What to recover. Limits left out are those of the settings; no categories means all mail of the days."""
-
-    connector_type: str
-    endpoint_identity: str
-    date_from: date
-    date_to: date
-    target_categories: Sequence[str] = ()
-    rate_limit_per_hour: int | None = None
-    daily_cost_cap_cents: int | None = None
-    mode: BackfillMode = BackfillMode.SELECTIVE
-    includes: Sequence[str] = ()
-    auto_resume: bool | None = None
-    estimate: Mapping[str, Any] | None = field(default=None)
-    """What the person was shown before agreeing."""
+_KEYS_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,22 +77,40 @@ class BackfillFilter:
 
 @dataclass(frozen=True, slots=True)
 class BackfillView:
-    """A job with its money and its speed."""
+    """A job with its money, its speed and what it waits for."""
 
     job: BackfillJob
     today: Spend
     days: list[Spend]
+    uncertain: Micros
+    """Of what counts as spent: what calls may have cost whose answer never came."""
+    undecided: int
+    """Messages that are in and wait to be decided."""
     admitted_last_hour: int
-    retry_after: float | None
-    """Seconds until the hour has room again; None: it has."""
+    taken_in: int
+    """New messages that it brought, without those that it found known."""
+    never_judged: int
+    """Of these, those that were given up; they can be tried again."""
+    judged: JudgedMail
+    waiting: JobWait | None
+    """Why it is not at work, until when, and its place in line; None for a job that waits for nothing or a person."""
 
 
 def create_job(
-    tx: Tx, settings: BackfillSettings, categories: Collection[str], who: Actor, new: NewBackfill, now: datetime
+    tx: Tx,
+    budget: ModelBudget,
+    categories: Collection[str],
+    who: Actor,
+    new: NewBackfill,
+    now: datetime,
+    dearest: Micros | None,
 ) -> BackfillJob:
-    """Creates a pending job, with the consent of `who`. A refusal names the field, and nothing is written."""
-    kill_switch.require_on(tx, settings)
-    values = checked(settings, categories, new)
+    """Creates a pending job, with the consent of `who`. A refusal names the field, and nothing is written. `dearest` is
+    the most that one message can cost."""
+    kill_switch.require_on(tx, budget.backfill)
+    values = checked(budget.backfill, categories, new, dearest)
+    if values["uses_model"]:
+        require_share(budget.ceiling(tx), dearest)
     identity = _known_identity(tx, new.connector_type, new.endpoint_identity)
     jobs = jobs_table(tx)
     row = tx.execute(
@@ -116,10 +132,18 @@ def create_job(
         .returning(jobs)
     ).one()
     job = job_from_row(row)
-    terms = ("endpoint_identity", "target_categories", "rate_limit_per_hour", "daily_cost_cap_cents", "mode")
+    terms = (
+        "endpoint_identity",
+        "target_categories",
+        "rate_limit_per_hour",
+        "daily_cost_cap_cents",
+        "mode",
+        "uses_model",
+    )
     agreed = {name: getattr(job, name) for name in terms} | {
         "date_from": job.date_from.isoformat(),
         "date_to": job.date_to.isoformat(),
+        "category_from": {name: day.isoformat() for name, day in job.category_from.items()},
     }
     audit.record(tx, who, "backfill.create", (SUBJECT, job.id), now, after=job.audited | agreed)
     return job
@@ -130,16 +154,64 @@ def pause_job(tx: Tx, job_id: str, who: Actor, now: datetime) -> BackfillJob:
     return move_job(tx, job, BackfillEvent.PAUSE, who, now, status_reason=f"paused by {who.name}")
 
 
-def resume_job(tx: Tx, settings: BackfillSettings, job_id: str, who: Actor, now: datetime) -> BackfillJob:
+def resume_job(tx: Tx, budget: ModelBudget, job_id: str, who: Actor, now: datetime) -> BackfillJob:
     job = find_job(tx, job_id, lock=True)
-    if job.status is BackfillStatus.COST_CAPPED:
-        _refuse_without_room(tx, settings, job, now)
-    return move_job(tx, job, BackfillEvent.RESUME, who, now, error=None)
+    if job.status is BackfillStatus.COST_CAPPED and not budget.has_room(tx, job, now):  # it would stop again at once
+        turn = ledger.next_day(now, budget.backfill.zone).strftime("%Y-%m-%d %H:%M UTC")
+        raise IllegalTransition("status", f"the day's budget is spent; the job can be resumed from {turn} on")
+    job = move_job(tx, job, BackfillEvent.RESUME, who, now, error=None)
+    return undecided.complete_if_decided(tx, job, now)
 
 
 def cancel_job(tx: Tx, job_id: str, who: Actor, now: datetime) -> BackfillJob:
     job = find_job(tx, job_id, lock=True)
     return move_job(tx, job, BackfillEvent.CANCEL, who, now, completed_at=now, status_reason=f"cancelled by {who.name}")
+
+
+def change_limits(
+    tx: Tx,
+    budget: ModelBudget,
+    job_id: str,
+    rate: int | None,
+    cap_cents: int | None,
+    who: Actor,
+    now: datetime,
+    dearest: Micros | None,
+) -> BackfillJob:
+    """A new speed or cap for a job that is not over. A job that a cap had stopped goes on if it has room now."""
+    found = find_job(tx, job_id, lock=True)
+    if found.status in FINISHED:
+        raise IllegalTransition("status", f"a job that is {found.status} cannot be changed")
+    if rate is None and cap_cents is None:
+        raise BadInput("rate_limit_per_hour", "give a new rate, a new cap, or both")
+    limits = {
+        "rate_limit_per_hour": checked_limit("rate_limit_per_hour", rate, found.rate_limit_per_hour, MOST_AN_HOUR),
+        "daily_cost_cap_cents": checked_limit(
+            "daily_cost_cap_cents", cap_cents, found.daily_cost_cap_cents, MOST_CENTS
+        ),
+    }
+    if found.uses_model and cap_cents is not None:
+        require_enough(limits["daily_cost_cap_cents"], dearest)
+    changed = job.change_job(tx, found, now, **limits)
+    before = {name: getattr(found, name) for name in limits}
+    audit.record(
+        tx,
+        who,
+        "backfill.change",
+        (SUBJECT, found.id),
+        now,
+        before=found.audited | before,
+        after=changed.audited | limits,
+    )
+    return budget.free_room(tx, changed, now)
+
+
+def judge_again(tx: Tx, queue: JobQueue, job_id: str, who: Actor, now: datetime) -> int:
+    """Queue the job's messages that were given up once more; answers how many."""
+    found = find_job(tx, job_id, lock=True)
+    count = undecided.try_again(tx, queue, found.id)
+    audit.record(tx, who, "backfill.judge_again", (SUBJECT, found.id), now, after=found.audited | {"messages": count})
+    return count
 
 
 def list_jobs(tx: Tx, which: BackfillFilter) -> list[BackfillJob]:
@@ -154,81 +226,24 @@ def list_jobs(tx: Tx, which: BackfillFilter) -> list[BackfillJob]:
 
 def show_job(tx: Tx, settings: BackfillSettings, job_id: str, now: datetime) -> BackfillView:
     job = find_job(tx, job_id)
-    admitted = rate.last_hour(tx, job.id, now)
-    wait = rate.wait(admitted, job.rate_limit_per_hour, now)
     return BackfillView(
         job=job,
         today=ledger.spend_on(tx, job.id, ledger.day_of(now, settings.zone)),
         days=ledger.days_of(tx, job.id),
-        admitted_last_hour=rate.used(admitted, now),
-        retry_after=wait.total_seconds() if wait else None,
+        uncertain=uncertain_of(tx, [job.id]).get(job.id, NO_MONEY),
+        undecided=undecided.count_undecided(tx, job.id),
+        admitted_last_hour=rate.used(rate.last_hours(tx, [job.id], now)[job.id], now),
+        taken_in=taken_in(tx, job.id),
+        never_judged=undecided.count_unjudged(tx, job.id),
+        judged=undecided.judged(tx, job.id),
+        waiting=waits(tx, settings, [job], now).get(job.id),
     )
 
 
-def _refuse_without_room(tx: Tx, settings: BackfillSettings, job: BackfillJob, now: datetime) -> None:
-    """Its first message would stop it again."""
-    spend = ledger.spend_on(tx, job.id, ledger.day_of(now, settings.zone))
-    if spend.total + (job.refused_microdollars or 1) > job.cap:
-        turn = ledger.next_day(now, settings.zone).strftime("%Y-%m-%d %H:%M UTC")
-        raise IllegalTransition("status", f"the day's cap is reached; the job can be resumed from {turn} on")
-
-
-def usual_cap(settings: BackfillSettings) -> int:
-    """The most cents a day that the settings allow without asking; to exceed it takes a person."""
-    return max(settings.daily_cost_cap_cents, settings.background_daily_cost_cap_cents)
-
-
-def checked(settings: BackfillSettings, categories: Collection[str], new: NewBackfill) -> dict[str, Any]:
-    """The wanted job with defaults filled in; refused by the name of the field."""
-    _require_days(new.date_from, new.date_to)
-    mode = _member(BackfillMode, new.mode, "mode")
-    background = mode is BackfillMode.BACKGROUND
-    rate_default = settings.background_rate_limit_per_hour if background else settings.rate_limit_per_hour
-    cap_default = settings.background_daily_cost_cap_cents if background else settings.daily_cost_cap_cents
-    return {
-        "target_categories": _chosen(new.target_categories, categories, "target_categories"),
-        "includes": _chosen(new.includes, list(Include), "includes"),
-        "rate_limit_per_hour": _limit("rate_limit_per_hour", new.rate_limit_per_hour, rate_default, MOST_AN_HOUR),
-        "daily_cost_cap_cents": _limit("daily_cost_cap_cents", new.daily_cost_cap_cents, cap_default, MOST_CENTS),
-        "mode": mode,
-        "auto_resume": settings.auto_resume if new.auto_resume is None else new.auto_resume,
-    }
-
-
-def _require_days(first: date, last: date) -> None:
-    for name, day in (("date_from", first), ("date_to", last)):
-        if isinstance(day, datetime) or not isinstance(day, date):
-            raise BadInput(name, f"{day!r} is not a day; write for example 2024-01-31")
-    if first < EARLIEST:
-        raise BadInput("date_from", f"{first} lies before {EARLIEST}, when there was no mail to recover")
-    if last > LATEST:
-        raise BadInput("date_to", f"{last} lies after {LATEST}")
-    if first > last:
-        raise BadInput("date_from", f"{first} lies after date_to, {last}")
-
-
-def _limit(name: str, value: int | None, default: int, most: int) -> int:
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise BadInput(name, f"{value!r} is not a whole number within 1 to {most:,}")
-    return value
-
-
-def _chosen(values: Sequence[str], known: Collection[str], name: str) -> list[str]:
-    if isinstance(values, str) or not all(isinstance(value, str) for value in values):
-        raise BadInput(name, "must be a list of names")
-    for value in values:
-        if value not in known:
-            raise BadInput(name, f"{value!r} is not one of {', '.join(known)}")
-    return list(dict.fromkeys(str(value) for value in values))
-
-
-def _member(kind: type[BackfillMode], value: str, name: str) -> BackfillMode:
-    try:
-        return kind(value)
-    except ValueError:
-        raise BadInput(name, f"{value!r} is not one of {', '.join(kind)}") from None
+def taken_in(tx: Tx, job_id: str) -> int:
+    """How many new messages the job brought, with those that retention has removed since."""
+    counts = (select(func.count()).where(table.c.backfill_job_id == job_id) for table in (messages, pruned_messages))
+    return sum(int(tx.execute(count).scalar_one()) for count in counts)
 
 
 def _known_identity(tx: Tx, connector_type: str, identity: str) -> str:
@@ -236,7 +251,7 @@ def _known_identity(tx: Tx, connector_type: str, identity: str) -> str:
     if connector_type not in set(Provider):
         raise BadInput("connector_type", f"{connector_type!r} is not one of {', '.join(Provider)}")
     here = (connectors.c.connector_type == connector_type) & (connectors.c.endpoint_identity == identity)
-    if tx.execute(select(connectors.c.endpoint_identity).where(here)).one_or_none() is not None:
+    if tx.execute(select(connectors.c.endpoint_identity).where(here)).first() is not None:
         return identity
     account = find_account(tx, identity, Provider(connector_type))
     if account is None or account.status is AccountStatus.REMOVED:
@@ -253,28 +268,81 @@ class _TakenBack(Exception):
 
 @dataclass(frozen=True)
 class Backfill:
-    database: Database
-    settings: BackfillSettings
+    budget: ModelBudget
     categories: Collection[str]
-    clock: Clock
+    meter: CostMeter
+    workers_poll: bool = False
+    """Whether workers ask for work here, so that a job need not wait for their next look."""
+
+    @property
+    def queue(self) -> JobQueue:
+        return self.budget.queue
+
+    @property
+    def settings(self) -> BackfillSettings:
+        return self.budget.backfill
+
+    @property
+    def database(self) -> Database:
+        return self.queue.database
+
+    @property
+    def clock(self) -> Clock:
+        return self.queue.clock
 
     async def create(self, who: Caller, new: NewBackfill, *, dry_run: bool = False) -> BackfillJob:
         actor = Actor.of(who)
-        return await self._write(
-            lambda tx, now: create_job(tx, self.settings, self.categories, actor, new, now), dry_run
-        )
+
+        def create(tx: Tx, now: datetime) -> BackfillJob:
+            created = create_job(tx, self.budget, self.categories, actor, new, now, self.meter.dearest)
+            self._start_soon(tx, created)
+            return created
+
+        return await self._write(create, dry_run)
 
     async def pause(self, who: Caller, job_id: str, *, dry_run: bool = False) -> BackfillJob:
         return await self._write(lambda tx, now: pause_job(tx, job_id, Actor.of(who), now), dry_run)
 
     async def resume(self, who: Caller, job_id: str, *, dry_run: bool = False) -> BackfillJob:
-        return await self._write(lambda tx, now: resume_job(tx, self.settings, job_id, Actor.of(who), now), dry_run)
+        def resume(tx: Tx, now: datetime) -> BackfillJob:
+            resumed = resume_job(tx, self.budget, job_id, Actor.of(who), now)
+            undecided.release_first(tx, self.queue, [resumed.id])
+            self._start_soon(tx, resumed)
+            return resumed
+
+        return await self._write(resume, dry_run)
 
     async def cancel(self, who: Caller, job_id: str, *, dry_run: bool = False) -> BackfillJob:
-        return await self._write(lambda tx, now: cancel_job(tx, job_id, Actor.of(who), now), dry_run)
+        def cancel(tx: Tx, now: datetime) -> BackfillJob:
+            cancelled = cancel_job(tx, job_id, Actor.of(who), now)
+            undecided.release_all(tx, self.queue, cancelled.id)
+            return cancelled
+
+        return await self._write(cancel, dry_run)
+
+    async def change(
+        self, who: Caller, job_id: str, rate: int | None = None, cap_cents: int | None = None, *, dry_run: bool = False
+    ) -> BackfillJob:
+        actor = Actor.of(who)
+
+        def change(tx: Tx, now: datetime) -> BackfillJob:
+            dearest = self.meter.dearest
+            changed = change_limits(tx, self.budget, job_id, rate, cap_cents, actor, now, dearest)
+            undecided.release_first(tx, self.queue, [changed.id])
+            self._start_soon(tx, changed)
+            return changed
+
+        return await self._write(change, dry_run)
+
+    async def judge_again(self, who: Caller, job_id: str, *, dry_run: bool = False) -> int:
+        return await self._write(lambda tx, now: judge_again(tx, self.queue, job_id, Actor.of(who), now), dry_run)
 
     async def list(self, which: BackfillFilter) -> list[BackfillJob]:
         return await self.database.read(lambda tx: list_jobs(tx, which))
+
+    async def waits(self, jobs: Sequence[BackfillJob]) -> dict[str, JobWait]:
+        """What those of the jobs that wait are waiting for, by job id."""
+        return await self.database.read(lambda tx: waits(tx, self.settings, jobs, self.clock.now()))
 
     async def show(self, job_id: str) -> BackfillView:
         return await self.database.read(lambda tx: show_job(tx, self.settings, job_id, self.clock.now()))
@@ -291,12 +359,25 @@ class Backfill:
         return await self.database.read(lambda tx: kill_switch.state(tx, self.settings))
 
     async def turn_switch(self, who: Caller, on: bool, *, dry_run: bool = False) -> SwitchState:
-        return await self._write(lambda tx, now: job.turn_switch(tx, self.settings, on, Actor.of(who), now), dry_run)
+        def turn(tx: Tx, now: datetime) -> SwitchState:
+            turned = job.turn_switch(tx, self.settings, on, Actor.of(who), now)
+            undecided.release_first(tx, self.queue)
+            return turned
+
+        return await self._write(turn, dry_run)
 
     async def upkeep(self) -> dict[str, int]:
-        """What becomes due without a call: leases expire, capped jobs get a new day, and running jobs stop while
-        backfill is switched off. Polling does the same; this is for when no connector polls."""
-        return await self._write(lambda tx, now: upkeep(tx, self.settings, now))
+        """What becomes due without a call: calls that were never answered are settled at their most, leases expire,
+        capped jobs get a new day, running jobs stop while backfill is switched off, mail that was given up is listed,
+        and mail that waits for money looks again."""
+        return await self._write(lambda tx, now: upkeep(tx, self.budget, now))
+
+    def _start_soon(self, tx: Tx, created: BackfillJob) -> None:
+        """Have a worker ask for it as soon as its mailbox may be polled for again."""
+        if not self.workers_poll:
+            return
+        mine = [each for each in list_accounts(tx) if each.email == created.endpoint_identity]
+        self.queue.add(tx, *(job_of(BACKFILL.name, account) for account in mine))
 
     async def _write(self, change: Callable[[Tx, datetime], T], dry_run: bool = False) -> T:
         outcome: list[T] = []
@@ -314,11 +395,28 @@ class Backfill:
             return outcome[0]
 
 
-def upkeep(tx: Tx, settings: BackfillSettings, now: datetime) -> dict[str, int]:
+def upkeep(tx: Tx, budget: ModelBudget, now: datetime) -> dict[str, int]:
+    settings, queue = budget.backfill, budget.queue
+    uncertain = budget.settle_expired(tx, now)  # first: a day is locked before any job
     on = kill_switch.state(tx, settings)
     stopped = [] if on.in_force else job.stop_running(tx, on, now)
     lost, turned = leases.expire_leases(tx, now), leases.turn_day(tx, settings, now)
-    return {"switched_off": len(stopped), "leases_lost": len(lost), "days_turned": len(turned)}
+    given_up = undecided.give_up(tx, now)
+    if on.in_force:
+        undecided.release_first(tx, queue, [None, *_at_work(tx)])
+    return {
+        "switched_off": len(stopped),
+        "leases_lost": len(lost),
+        "days_turned": len(turned),
+        "given_up": given_up,
+        "uncertain": uncertain,
+    }
+
+
+def _at_work(tx: Tx) -> list[str]:
+    jobs = jobs_table(tx)
+    going = jobs.c.status.in_((BackfillStatus.ACTIVE, BackfillStatus.PENDING))
+    return list(tx.execute(select(jobs.c.id).where(going)).scalars())
 
 
 def upkeep_handler(backfill: Backfill) -> Handler:

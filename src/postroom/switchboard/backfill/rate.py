@@ -3,7 +3,7 @@ holds across pause, resume and restart."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -32,10 +32,10 @@ def used(admitted: Iterable[Admitted], now: datetime) -> int:
     return sum(entry.count for entry in admitted if entry.at > now - HOUR)
 
 
-def wait(admitted: Iterable[Admitted], limit: int, now: datetime) -> timedelta:
-    """How long until one more message keeps every hour within the limit; zero: it may come now."""
+def wait(admitted: Iterable[Admitted], limit: int, now: datetime, room: int = 1) -> timedelta:
+    """How long until so many more messages keep every hour within the limit; zero: they may come now."""
     inside = sorted((entry for entry in admitted if entry.at > now - HOUR), key=lambda entry: entry.at)
-    surplus = sum(entry.count for entry in inside) + 1 - limit
+    surplus = sum(entry.count for entry in inside) + room - limit
     for entry in inside:
         if surplus <= 0:
             break
@@ -43,6 +43,12 @@ def wait(admitted: Iterable[Admitted], limit: int, now: datetime) -> timedelta:
         if surplus <= 0:
             return entry.at + HOUR - now
     return timedelta()
+
+
+def worth_a_turn(limit: int) -> int:
+    """How much room its hour must have before a job is handed out again: for single messages it would start and stop
+    every minute."""
+    return max(1, limit // 4)
 
 
 def rounded(now: datetime, limit: int) -> datetime:
@@ -69,6 +75,9 @@ class RateWindow:
     def wait(self) -> timedelta:
         return wait(self._entries.values(), self._limit, self._now)
 
+    def wait_for(self, room: int) -> timedelta:
+        return wait(self._entries.values(), self._limit, self._now, room)
+
     def take(self) -> None:
         """Admit one message; the caller has checked that there is no wait."""
         at = rounded(self._now, self._limit)
@@ -83,10 +92,15 @@ class RateWindow:
         self._entries[shared] = Admitted(at, count)
 
 
-def last_hour(tx: Tx, job_id: str, now: datetime) -> list[Admitted]:
-    """For reading without the lock."""
-    query = select(rates.c.at, rates.c.count).where(rates.c.job_id == job_id, rates.c.at > now - HOUR)
-    return [Admitted(at, count) for at, count in tx.execute(query)]
+def last_hours(tx: Tx, job_ids: Sequence[str], now: datetime) -> dict[str, list[Admitted]]:
+    """For reading without the locks. A row in the future means that the clock was set back."""
+    query = select(rates.c.job_id, rates.c.at, rates.c.count).where(
+        rates.c.job_id.in_(job_ids), rates.c.at > now - HOUR
+    )
+    found: dict[str, list[Admitted]] = {job_id: [] for job_id in job_ids}
+    for job_id, at, count in tx.execute(query):
+        found[str(job_id)].append(Admitted(min(at, now), count))
+    return found
 
 
 def _load(tx: Tx, job_id: str, limit: int, now: datetime) -> dict[str, Admitted]:

@@ -22,8 +22,8 @@ from postroom.db.tables.mail import messages
 from postroom.db.tables.queue import jobs
 from postroom.db.tables.triage import decisions
 from postroom.domain.errors import BadInput, Retryable
-from postroom.domain.limits import MOST_RESULTS
 from postroom.domain.roles import Caller, Permission, Role
+from postroom.domain.validation import MOST_RESULTS
 from postroom.switchboard.toolbox import Tool
 
 _LONGEST_BODY = 20_000

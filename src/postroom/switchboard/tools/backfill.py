@@ -12,7 +12,8 @@ from postroom.domain.errors import BadInput
 from postroom.domain.roles import Caller, Permission, Role, SensitiveChange, require_proof
 from postroom.kill_switch import SwitchState
 from postroom.switchboard.backfill.leases import ProgressReport
-from postroom.switchboard.backfill.operations import Backfill, BackfillFilter, BackfillView, NewBackfill, usual_cap
+from postroom.switchboard.backfill.operations import Backfill, BackfillFilter, BackfillView
+from postroom.switchboard.backfill.terms import NewBackfill, usual_cap
 from postroom.switchboard.toolbox import Tool, require_own_mailbox
 
 _POLL_EVERY_S = 60.0
@@ -60,6 +61,22 @@ class BackfillTools:
                 keeps_to_mailbox=True,
             )
         yield Tool(
+            contract.CHANGE,
+            Role.DASHBOARD,
+            Permission.BACKFILL,
+            "Give a job another speed or daily cap; what is left out stays as it is.",
+            self.change,
+            keeps_to_mailbox=True,
+        )
+        yield Tool(
+            contract.JUDGE_AGAIN,
+            Role.DASHBOARD,
+            Permission.BACKFILL,
+            "Try again to judge those of a job's messages for which that failed. Answers how many.",
+            self.judge_again,
+            keeps_to_mailbox=True,
+        )
+        yield Tool(
             contract.SWITCH,
             Role.DASHBOARD,
             Permission.BACKFILL,
@@ -106,8 +123,8 @@ class BackfillTools:
             contract.POLL,
             Role.CONNECTOR,
             Permission.BACKFILL,
-            "Ask for work: the oldest waiting job of your mailbox is yours under a lease, with `params`, `cursor` and "
-            "`fence`; `job_id` null: nothing to do. At most once every 60 seconds.",
+            "Ask for work: the oldest job of your mailbox that can go on is yours under a lease, with `params`, "
+            "`cursor` and `fence`; `job_id` null: nothing to do. At most once every 60 seconds.",
             self.poll,
         )
         yield Tool(
@@ -137,6 +154,20 @@ class BackfillTools:
     async def resume(self, caller: Caller, given: contract.JobArguments) -> contract.StatusReply:
         await self._own_job(given.job_id, caller)
         return contract.StatusReply(status=(await self._backfill.resume(caller, given.job_id)).status)
+
+    async def change(self, caller: Caller, given: contract.ChangeArguments) -> contract.ChangedReply:
+        job = (await self._own_job(given.job_id, caller)).job
+        cap = given.daily_cost_cap_cents or 0
+        if cap > max(usual_cap(self._backfill.settings), job.daily_cost_cap_cents):
+            require_proof(caller, SensitiveChange.RAISE_CAP)
+        changed = await self._backfill.change(
+            caller, given.job_id, given.rate_limit_per_hour, given.daily_cost_cap_cents
+        )
+        return contract.ChangedReply.model_validate(changed)
+
+    async def judge_again(self, caller: Caller, given: contract.JobArguments) -> contract.JudgeAgainReply:
+        await self._own_job(given.job_id, caller)
+        return contract.JudgeAgainReply(messages=await self._backfill.judge_again(caller, given.job_id))
 
     async def _own_job(self, job_id: str, caller: Caller) -> BackfillView:
         """A job of the mailbox that the caller is bound to; a job's mailbox never changes."""
@@ -182,7 +213,6 @@ class BackfillTools:
             lease_s=job.lease_s,
             params=contract.JobParams.model_validate(job),
             cursor=job.cursor,
-            retry_after=reply.retry_after,
             backfill_enabled=enabled,
         )
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from postroom.accounts.history_gap import GapPosition, GapStage
 from postroom.accounts.troubled import ArrivalLane, MessageTrouble, TroubleKind
 from postroom.archive.messages import IncomingMail, Provenance
 from postroom.contract import mail as contract
@@ -87,7 +88,7 @@ class MailTools:
             contract.HISTORY_CLAIM,
             Role.CONNECTOR,
             Permission.INGEST,
-            "Become the one reader of a mailbox's changes. Answers `{history_id, fence, lease_s}`; while another "
+            "Become the one reader of a mailbox's changes. Answers `{history_id, fence, lease_s, gap}`; while another "
             "reads, refuses with `retry_after`.",
             self.claim,
         )
@@ -96,8 +97,17 @@ class MailTools:
             Role.CONNECTOR,
             Permission.INGEST,
             "Move the mailbox's history cursor after everything up to it was taken in, renew the lease, or release it. "
-            "A `fence` that is no longer in force is refused: stop reading then.",
+            "A `fence` that is no longer in force is refused: stop reading then. Where the source has forgotten the "
+            "history, send the id to go on from together with `gap`: both are recorded at once.",
             self.commit,
+        )
+        yield Tool(
+            contract.HISTORY_GAP,
+            Role.CONNECTOR,
+            Permission.INGEST,
+            "What is left to compare of a gap in a mailbox's history; with `step`, record first how far it has come. A "
+            "`step` that is no longer the current one changes nothing. Answers `{gap}`, null once all of it is done.",
+            self.gap,
         )
         yield Tool(
             contract.SENT_ADD,
@@ -163,9 +173,15 @@ class MailTools:
 
     async def commit(self, caller: Caller, given: contract.CommitArguments) -> contract.CommitReply:
         await self._mailroom.commit_history(
-            given.endpoint_identity, given.fence, given.history_id, release=given.release
+            given.endpoint_identity, given.fence, given.history_id, release=given.release, gap=given.gap
         )
         return contract.CommitReply(history_id=given.history_id, released=given.release)
+
+    async def gap(self, caller: Caller, given: contract.GapArguments) -> contract.GapReply:
+        reached = None
+        if given.stage is not None:
+            reached = GapPosition(GapStage(given.stage), given.before, given.mark)
+        return contract.GapReply(gap=await self._mailroom.walk_gap(given.endpoint_identity, given.step, reached))
 
     async def add_sent(self, caller: Caller, given: contract.SentAddArguments) -> contract.SentAddReply:
         sent = {mail.message_id: mail.sent_at and mail.sent_at.astimezone(UTC) for mail in given.messages}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import delete, select
 
 from postroom.contract import presence as contract
 from postroom.db import Database, Tx
@@ -20,10 +20,13 @@ from postroom.db.tables.mail import contact_exports
 from postroom.domain.clock import Clock
 from postroom.domain.roles import Caller, Permission, Role
 from postroom.switchboard import tier_policy
+from postroom.switchboard.category_book import CategoryBook
 from postroom.switchboard.contacts import addresses_for
 from postroom.switchboard.toolbox import Tool
 
 ALIVE_FOR = timedelta(minutes=5)
+KEPT_FOR = timedelta(days=7)
+"""How long a silent connector is listed once another one of its mailbox reports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,24 +59,30 @@ class Connector:
 
 
 def record_heartbeat(tx: Tx, beat: Heartbeat, now: datetime) -> None:
-    """The latest state of this mailbox's connector; the first heartbeat registers it."""
+    """The latest state of a connector; the first heartbeat registers it, and drops those of its mailbox that have been
+    silent for a week."""
     said = {name: getattr(beat, name) for name in Heartbeat.__slots__}
     said |= {"counters": dict(beat.counters), "capabilities": list(beat.capabilities), "last_heartbeat_at": now}
     statement = insert(tx, table).values(**said, first_seen_at=now)
-    identity = ("connector_type", "endpoint_identity")
+    identity = ("connector_type", "endpoint_identity", "instance")
     changes = {name: value for name, value in said.items() if name not in identity}
     tx.execute(statement.on_conflict_do_update(index_elements=identity, set_=changes))
+    rivals = (table.c.connector_type == beat.connector_type) & (table.c.endpoint_identity == beat.endpoint_identity)
+    tx.execute(delete(table).where(rivals, table.c.last_heartbeat_at < now - KEPT_FOR))
 
 
 def list_connectors(tx: Tx) -> list[Connector]:
-    rows = tx.execute(select(table).order_by(table.c.connector_type, table.c.endpoint_identity))
+    """Several connectors of one mailbox follow each other, the one that reported last first."""
+    newest = table.c.last_heartbeat_at.desc()
+    rows = tx.execute(select(table).order_by(table.c.connector_type, table.c.endpoint_identity, newest))
     return [Connector(**{name: getattr(row, name) for name in Connector.__slots__}) for row in rows]
 
 
 class PresenceTools:
-    def __init__(self, database: Database, clock: Clock) -> None:
+    def __init__(self, database: Database, clock: Clock, book: CategoryBook) -> None:
         self._database = database
         self._clock = clock
+        self._book = book
 
     def tools(self) -> Iterator[Tool[Any, Any]]:
         yield Tool(
@@ -81,34 +90,38 @@ class PresenceTools:
             Role.CONNECTOR,
             Permission.INGEST,
             "Say that you are alive and how you are doing; the first call registers you. Answers the tier policy's "
-            "rules when yours are older, and when contacts were last exported.",
+            "rules and the owner's categories when yours are older, and when contacts were last exported.",
             self.heartbeat,
         )
         yield Tool(
             contract.CONTACTS_EXPORT,
             Role.CONNECTOR,
             Permission.CONTACTS,
-            "The addresses of known contacts, in lower case, with `generated_at`. Made every 15 minutes; keep a copy "
-            "and ask with `if_newer_than`. A token for one mailbox gets the contacts of that mailbox.",
+            "The addresses of known contacts, in lower case, with `generated_at`; apart from them, those whose mail is "
+            "not served first. Made every 15 minutes; keep a copy and ask with `if_newer_than`. A token for one "
+            "mailbox gets the contacts of that mailbox.",
             self.export,
             reads_only=True,
             keeps_to_mailbox=True,
         )
 
     async def heartbeat(self, caller: Caller, given: contract.HeartbeatArguments) -> contract.HeartbeatReply:
-        beat = Heartbeat(**given.model_dump(exclude={"policy_version"}))
+        beat = Heartbeat(**given.model_dump(exclude={"policy_version", "categories_version"}))
         now = self._clock.now()
 
-        def record(tx: Tx) -> tuple[str, list[dict[str, Any]], Any]:
+        def record(tx: Tx) -> tuple[str, list[dict[str, Any]], dict[str, Any], Any]:
             record_heartbeat(tx, beat, now)
             version, rules = tier_policy.rules_with_version(tx)
-            return version, rules, _generated_at(tx)
+            categories = self._book.for_connector(tx, given.categories_version)
+            return version, rules, categories, _generated_at(tx)
 
-        version, rules, generated_at = await self._database.write(record)
+        version, rules, categories, generated_at = await self._database.write(record)
         policy: dict[str, Any] = {"version": version}
         if version != given.policy_version:
             policy["rules"] = rules
-        return contract.HeartbeatReply(policy=policy, contacts_generated_at=generated_at, time=now)
+        return contract.HeartbeatReply(
+            policy=policy, categories=categories, contacts_generated_at=generated_at, time=now
+        )
 
     async def export(self, caller: Caller, given: contract.ExportArguments) -> contract.ContactsReply:
         def read(tx: Tx) -> contract.ContactsReply:
@@ -117,8 +130,8 @@ class PresenceTools:
                 return contract.ContactsReply(generated_at=None, addresses=[])
             if given.if_newer_than is not None and generated_at <= given.if_newer_than:
                 return contract.ContactsReply(generated_at=generated_at, unchanged=True)
-            addresses = addresses_for(tx, caller.endpoint_identity)
-            return contract.ContactsReply(generated_at=generated_at, addresses=addresses)
+            addresses, others = addresses_for(tx, caller.endpoint_identity)
+            return contract.ContactsReply(generated_at=generated_at, addresses=addresses, without_priority=others)
 
         return await self._database.read(read)
 

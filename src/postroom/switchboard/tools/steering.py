@@ -1,35 +1,41 @@
-"""The owner's tools for the installation itself: tokens, mailboxes, the model's kill switch, and jobs of the queue."""
+"""The owner's tools for the installation itself: tokens, mailboxes, the model's kill switch and its ceiling."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
-from postroom import audit, kill_switch
-from postroom.accounts.account import Account
+from postroom import kill_switch
+from postroom.accounts.account import Account, AccountStatus, find_account
 from postroom.audit import Actor
 from postroom.contract import steering as contract
 from postroom.contract.tool import Reply, ToolSignature
 from postroom.db import Tx
-from postroom.domain.errors import BadInput, NotAllowed, NotFound
+from postroom.domain.errors import NotAllowed, NotFound
 from postroom.domain.ids import normal_email
+from postroom.domain.money import from_cents, to_cents
 from postroom.domain.roles import Caller, Permission, Role, SensitiveChange, require_proof
 from postroom.mailboxes.gmail.credentials import StaticGrant
 from postroom.mailboxes.reachability import require_safe_url
-from postroom.queue import CancelOutcome, FailedJobs, JobQueue, JobState
+from postroom.queue import JobQueue
 from postroom.switchboard import tokens
+from postroom.switchboard.spending import ModelBudget
 from postroom.switchboard.tokens import AccessToken, NewToken
 from postroom.switchboard.toolbox import Tool
 from postroom.telemetry import logs
 
 T = TypeVar("T")
-_JOB = "job"
 
 
 class Enrol(Protocol):
     async def __call__(self, grant: StaticGrant, who: Actor) -> tuple[Account, list[str]]:
         """Add an account once its login has proved good; also returns what is odd about it."""
+
+
+class SyncLabels(Protocol):
+    async def __call__(self, account: Account) -> Mapping[str, Any]:
+        """List the mailbox's labels now; says what changed, as the reply of the tool has it."""
 
 
 class TokenTools:
@@ -83,58 +89,16 @@ class TokenTools:
         return contract.RevokedTokens(tokens=revoked)
 
 
-class JobTools:
-    def __init__(self, queue: JobQueue) -> None:
-        self._queue = queue
-
-    def tools(self) -> Iterator[Tool[Any, Any]]:
-        yield _tool(contract.RETRY_JOB, Permission.ACT, "Queue a failed or cancelled job again.", self.retry)
-        yield _tool(contract.CANCEL_JOB, Permission.ACT, "Cancel a job that waits or runs.", self.cancel)
-        yield _tool(
-            contract.RETRY_FAILED_JOBS, Permission.ACT, "Queue all failed jobs of a type again.", self.retry_failed
-        )
-
-    async def retry(self, caller: Caller, given: contract.QueuedJobArguments) -> contract.JobReply:
-        def change(tx: Tx, who: Actor, now: datetime) -> None:
-            self._queue.retry_within(tx, given.job)
-            audit.record(tx, who, "job.retry", (_JOB, given.job), now, after={"state": JobState.QUEUED})
-
-        await _write(self._queue, caller, change)
-        return contract.JobReply(job=given.job)
-
-    async def cancel(self, caller: Caller, given: contract.QueuedJobArguments) -> contract.JobReply:
-        """A finished job is refused."""
-
-        def change(tx: Tx, who: Actor, now: datetime) -> None:
-            match self._queue.cancel_within(tx, given.job):
-                case CancelOutcome.JOB_NOT_FOUND:
-                    raise NotFound("job", f"there is no job {given.job}")
-                case CancelOutcome.NOT_RUNNING:
-                    raise BadInput("job", "has already finished, so it cannot be cancelled")
-                case CancelOutcome.CANCELED:
-                    audit.record(tx, who, "job.cancel", (_JOB, given.job), now, after={"state": "canceled"})
-
-        await _write(self._queue, caller, change)
-        return contract.JobReply(job=given.job)
-
-    async def retry_failed(self, caller: Caller, given: contract.JobTypeArguments) -> contract.RetriedJobs:
-        name = self._queue.catalogue[given.type].name
-
-        def change(tx: Tx, who: Actor, now: datetime) -> int:
-            ids = self._queue.retry_failed_within(tx, FailedJobs(type=name))
-            if ids:
-                audit.record(tx, who, "job.retry_failed", ("job_type", name), now, after={"jobs": len(ids)})
-            return len(ids)
-
-        return contract.RetriedJobs(jobs=await _write(self._queue, caller, change))
-
-
 class InstallationTools:
-    """The mailboxes, and the model's kill switch."""
+    """The mailboxes, the model's kill switch, and the ceiling of what it may cost."""
 
-    def __init__(self, queue: JobQueue, enrol: Enrol | None) -> None:
+    def __init__(
+        self, queue: JobQueue, budget: ModelBudget, enrol: Enrol | None, sync_labels: SyncLabels | None
+    ) -> None:
         self._queue = queue
+        self._budget = budget
         self._enrol = enrol
+        self._sync_labels = sync_labels
 
     def tools(self) -> Iterator[Tool[Any, Any]]:
         yield _tool(
@@ -144,10 +108,23 @@ class InstallationTools:
             self.add_account,
         )
         yield _tool(
+            contract.SYNC_LABELS,
+            Permission.ACT,
+            "List a mailbox's labels now. Rules follow labels that were renamed, and are switched off for this mailbox "
+            "where one was deleted.",
+            self.sync_labels,
+        )
+        yield _tool(
             contract.SWITCH_MODEL,
             Permission.SETTINGS,
             "Switch the model off in every process, or on again.",
             self.switch_model,
+        )
+        yield _tool(
+            contract.SET_CEILING,
+            Permission.SETTINGS,
+            "Show or set the ceiling of all model spend a day: live mail, backfill and trials together.",
+            self.set_ceiling,
         )
 
     async def add_account(self, caller: Caller, given: contract.AccountArguments) -> contract.AccountReply:
@@ -160,11 +137,37 @@ class InstallationTools:
         account, oddities = await self._enrol(grant, Actor.of(caller))
         return contract.AccountReply(id=account.id, email=account.email, remarks=oddities)
 
+    async def sync_labels(self, caller: Caller, given: contract.MailboxArguments) -> contract.SyncedLabelsReply:
+        email = normal_email(given.endpoint_identity, "endpoint_identity")
+        account = await self._queue.database.read(lambda tx: find_account(tx, email))
+        if account is None or account.status is AccountStatus.REMOVED:
+            raise NotFound("endpoint_identity", f"there is no account {email}; `postroom account list` shows them")
+        if self._sync_labels is None:
+            raise NotAllowed("This Switchboard reaches no mailboxes.")
+        return contract.SyncedLabelsReply.model_validate(await self._sync_labels(account))
+
     async def switch_model(self, caller: Caller, given: contract.ModelSwitchArguments) -> contract.ModelSwitchReply:
         state = await _write(
             self._queue, caller, lambda tx, who, now: kill_switch.turn_model(tx, given.enabled, who, now)
         )
         return contract.ModelSwitchReply(enabled=state.on, changed_at=state.changed_at, changed_by=state.changed_by)
+
+    async def set_ceiling(self, caller: Caller, given: contract.CeilingArguments) -> contract.CeilingReply:
+        budget, cents = self._budget, given.cents
+        before = await self._queue.database.read(budget.ceiling)
+        if cents is not None and from_cents(cents) > before.ceiling:
+            require_proof(caller, SensitiveChange.RAISE_CEILING)
+        if cents is not None:
+            await _write(self._queue, caller, lambda tx, who, now: budget.set_ceiling(tx, cents, who))
+        today, limits = await self._queue.database.read(lambda tx: (budget.today(tx), budget.ceiling(tx)))
+        return contract.CeilingReply(
+            ceiling_cents=to_cents(limits.ceiling),
+            backfill_share_cents=to_cents(limits.backfill_share),
+            spent_microdollars=today.settled,
+            reserved_microdollars=today.reserved,
+            changed_at=limits.changed_at,
+            changed_by=limits.changed_by,
+        )
 
 
 def _tool(

@@ -152,6 +152,26 @@ def labels_in(condition: RuleCondition) -> frozenset[str]:
             return frozenset()
 
 
+def renamed_labels(data: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """The condition as people write it, with the labels' new names, which are given by the compared form of the old
+    ones."""
+    return {name: _renamed(name, value, names) for name, value in data.items()}
+
+
+def _renamed(name: str, value: Any, names: Mapping[str, str]) -> Any:
+    match name, value:
+        case (("all" | "any"), list()):
+            return [renamed_labels(each, names) for each in value]
+        case "not", Mapping():
+            return renamed_labels(value, names)
+        case "label", list():
+            return [_renamed(name, each, names) for each in value]
+        case "label", str():
+            return names.get(values.label(value, name), value)
+        case _:
+            return value
+
+
 DEEPEST = 10
 MOST_NODES = 200
 

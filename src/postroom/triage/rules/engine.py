@@ -219,7 +219,9 @@ def _kind(error: Exception) -> str:
 
 def _with_scope(rule: Rule) -> RuleCondition:
     scope = _scope_condition(rule.scope)
-    return rule.condition if scope is None else AllOf((scope, rule.condition))
+    limits = [] if scope is None else [scope]
+    limits += [Negation(OfAccount(account_id)) for account_id in sorted(rule.off_for)]
+    return AllOf((*limits, rule.condition)) if limits else rule.condition
 
 
 def _scope_condition(scope: RuleScope) -> RuleCondition | None:
@@ -281,6 +283,6 @@ class RuleBook:
 
 def compiled(rules: Sequence[StoredRule]) -> RuleSet:
     """Those that can be read; the others are among its `broken`."""
-    usable = RuleSet(rule_of(rule.id, rule.draft) for rule in rules if rule.draft is not None)
+    usable = RuleSet(rule_of(rule.id, rule.draft, rule.off_for) for rule in rules if rule.draft is not None)
     usable.broken |= {rule.id: rule.problem or "It cannot be read" for rule in rules if rule.draft is None}
     return usable

@@ -11,9 +11,9 @@ from typing import Any, Generic, TypeVar
 
 from sqlalchemy import select
 
+from postroom.accounts.mailbox_state import label_ids_by_name, label_key
 from postroom.db import Tx
 from postroom.db.tables.mail import messages
-from postroom.db.tables.triage import labels
 from postroom.mail.addresses import canonical_address, parse_addresses
 from postroom.mail.headers import Headers, triage_headers
 from postroom.mail.patterns import LONGEST_TEXT, fold
@@ -129,17 +129,11 @@ def _addresses(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(address.canonical for address in parse_addresses(text))) if text else ()
 
 
-def label_key(label: str) -> str:
-    """The form in which labels are compared: Gmail has no two whose names differ only in capitals."""
-    return label.strip().casefold()
-
-
 def label_keys(labels: Iterable[str], ids: Mapping[str, str]) -> frozenset[str]:
-    """Names and ids, whichever of them the message's row has."""
+    """Names and ids, whichever of them the message's row has, and the names that its labels had before."""
     found = {label_key(label) for label in labels}
-    by_name = {label_key(ids[name]) for name in found if name in ids}
-    by_id = {name for name, label_id in ids.items() if label_key(label_id) in found}
-    return frozenset(found | by_name | by_id)
+    found |= {label_key(ids[name]) for name in found if name in ids}
+    return frozenset(found | {name for name, label_id in ids.items() if label_key(label_id) in found})
 
 
 def list_key(text: str) -> str:
@@ -161,14 +155,8 @@ def facts_of_message(tx: Tx, message_id: str) -> MessageFacts | None:
         has_attachment=bool(row.attachments) if row.has_attachment is None else row.has_attachment,
         size_bytes=row.size_bytes,
         received_at=row.received_at,
-        label_ids={} if row.account_id is None else label_ids_of(tx, row.account_id),
+        label_ids={} if row.account_id is None else label_ids_by_name(tx, row.account_id),
     )
-
-
-def label_ids_of(tx: Tx, account_id: str) -> dict[str, str]:
-    """The ids of an account's labels, by the compared form of their names."""
-    rows = tx.execute(select(labels.c.label_id, labels.c.name).where(labels.c.account_id == account_id))
-    return {label_key(row.name): row.label_id for row in rows}
 
 
 def archived_facts(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -46,6 +46,8 @@ class StoredRule:
     draft: RuleDraft | None
     """None: what is stored cannot be read; `problem` says why."""
     problem: str | None = None
+    off_for: Mapping[str, str] = field(default_factory=dict)
+    """By account id, why Postroom switched the rule off for its mail."""
 
     def state(self) -> dict[str, Any]:
         """For the audit log."""
@@ -56,6 +58,7 @@ class StoredRule:
             "unattended": self.unattended,
             "enabled": self.enabled,
             "disabled_reason": self.disabled_reason,
+            **({"off_for": dict(self.off_for)} if self.off_for else {}),
         }
         if self.draft is None:
             return {**known, "problem": self.problem}
@@ -77,6 +80,7 @@ def columns() -> Sequence[ColumnElement[Any]]:
         table.unattended,
         table.enabled,
         table.disabled_reason,
+        cast(table.off_for, Text).label("off_for"),
         type_coerce(table.created_at, Text).label("created_at"),
         type_coerce(table.updated_at, Text).label("updated_at"),
         stamp_column().label("stamp"),
@@ -111,7 +115,16 @@ def rule_from_row(row: Row[Any]) -> StoredRule:
         stamp=row.stamp,
         draft=draft,
         problem=problem,
+        off_for=_off_for(row.off_for),
     )
+
+
+def _off_for(stored: str | None) -> dict[str, str]:
+    try:
+        found = json.loads(stored or "{}")
+    except ValueError:
+        found = None
+    return {str(key): str(why) for key, why in found.items()} if isinstance(found, dict) else {}
 
 
 def _draft(row: Row[Any]) -> tuple[RuleDraft | None, str | None]:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+from postroom.accounts.mailbox_state import label_key
 from postroom.domain.actions import (
     ActionType,
     ForwardParameters,
@@ -20,16 +21,16 @@ from postroom.domain.actions import (
     WantedAction,
     parse_action,
 )
+from postroom.domain.clock import as_amount
 from postroom.domain.errors import BadInput
 from postroom.domain.ids import parse_id
-from postroom.domain.limits import DEFAULT_RULE_PRIORITY
+from postroom.domain.validation import DEFAULT_RULE_PRIORITY
 from postroom.triage.rules import values
-from postroom.triage.rules.conditions import RuleCondition, parse_condition
-from postroom.triage.rules.facts import label_key
+from postroom.triage.rules.conditions import RuleCondition, parse_condition, renamed_labels
 from postroom.triage.rules.values import is_storable
 
 MOST_ACTIONS = 10
-_SHORT_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+MOST_FILES_BYTES = 60_000
 _SEVERAL_TIMES = frozenset({ActionType.APPLY_LABEL, ActionType.REMOVE_LABEL})
 _TOUCHED: Mapping[ActionType, tuple[str, ...]] = MappingProxyType(
     {
@@ -54,6 +55,8 @@ def parse_actions(data: object, where: str = "actions") -> tuple[WantedAction, .
     for number, each in enumerate(wanted):
         if not all(map(is_storable, _texts(each.parameters_json()))):
             raise BadInput(f"{where}[{number}]", "holds a character that cannot be stored")
+        if sum(file.length for file in each.files) > MOST_FILES_BYTES:
+            raise BadInput(f"{where}[{number}].attachments", f"a rule can hold {MOST_FILES_BYTES // 1_000} KB of files")
     return wanted
 
 
@@ -71,7 +74,7 @@ def short_form(wanted: WantedAction) -> str | dict[str, Any]:
             return f"{wanted.type}={label}"
         case SnoozeParameters(amount=int(amount), units=str(units)):
             return f"{wanted.type}={amount}{units[0]}"
-        case ForwardParameters(to=to, note=None):
+        case ForwardParameters(to=to) if wanted.parameters_json().keys() == {"to"}:
             return f"{wanted.type}={', '.join(to)}"
     parameters = wanted.parameters_json()
     return {"type": str(wanted.type), **parameters} if parameters else str(wanted.type)
@@ -101,9 +104,8 @@ def _parameters(name: str, value: str) -> dict[str, Any]:
         return {}
     match name:
         case ActionType.SNOOZE:
-            amount, unit = value[:-1].strip(), value[-1:]
-            if amount.isdecimal() and unit in _SHORT_UNITS:
-                return {"amount": int(amount[:9]), "units": _SHORT_UNITS[unit]}
+            if (length := as_amount(value)) is not None:
+                return {"amount": length[0], "units": length[1]}
             return {"until": value}
         case ActionType.FORWARD:
             return {"to": [part.strip() for part in value.split(",") if part.strip()]}
@@ -200,6 +202,8 @@ class Rule:
     condition: RuleCondition
     actions: tuple[WantedAction, ...]
     unattended: bool = False
+    off_for: frozenset[str] = frozenset()
+    """Ids of accounts whose mail it does not judge."""
 
 
 def parse_draft(data: object, where: str = "rule") -> RuleDraft:
@@ -234,9 +238,24 @@ def _draft(data: Mapping[Any, Any], where: str) -> RuleDraft:
     )
 
 
-def rule_of(rule_id: str, draft: RuleDraft) -> Rule:
+def rule_of(rule_id: str, draft: RuleDraft, off_for: Iterable[str] = ()) -> Rule:
     condition = parse_condition(draft.condition)
-    return Rule(rule_id, draft.name, draft.scope, draft.priority, condition, draft.actions, draft.unattended)
+    return Rule(
+        rule_id, draft.name, draft.scope, draft.priority, condition, draft.actions, draft.unattended, frozenset(off_for)
+    )
+
+
+def with_renamed_labels(draft: RuleDraft, names: Mapping[str, str]) -> RuleDraft:
+    """The same rule with the labels' new names, which are given by the compared form of the old ones."""
+    data = [_renamed_action(each, names).to_json() for each in draft.actions]
+    return replace(draft, condition=renamed_labels(draft.condition, names), actions=parse_actions(data))
+
+
+def _renamed_action(wanted: WantedAction, names: Mapping[str, str]) -> WantedAction:
+    if not isinstance(wanted.parameters, LabelParameters):
+        return wanted
+    label = wanted.parameters.label
+    return replace(wanted, parameters=LabelParameters(label=names.get(label_key(label), label)))
 
 
 def named(name: object, where: str) -> str:

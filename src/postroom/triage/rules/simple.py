@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from postroom.domain.errors import BadInput
+from postroom.triage.rules.facts import MessageFacts
 
 Texts = Sequence[str] | None
 
@@ -87,6 +88,15 @@ def simple_of(condition: Mapping[str, Any]) -> SimpleCondition | None:
         found[name] = _texts(value) if name in SEVERAL else value if name == "attachment" else str(value)
     simple = SimpleCondition(**found)
     return simple if _same(simple.condition(), condition) else None
+
+
+def like(facts: MessageFacts) -> SimpleCondition:
+    """What fits a message and others of its kind: its mailing list, else its sender."""
+    if facts.list_id:
+        return SimpleCondition(list_id=[facts.list_id])
+    if not facts.senders:
+        raise BadInput("message", "has neither a sender nor a mailing list that a rule could ask for")
+    return SimpleCondition(sender=list(facts.senders))
 
 
 def given(options: object) -> SimpleCondition:

@@ -5,7 +5,7 @@ Every change has an author, is audited, and is refused if the row changed since 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -14,15 +14,24 @@ from typing import Any
 from sqlalchemy import Text, delete, func, select, type_coerce, update
 
 from postroom import audit
+from postroom.accounts.account import list_accounts
+from postroom.accounts.mailbox_state import DeletedLabel, former_names, label_ids_by_name
 from postroom.audit import Actor
 from postroom.db import Tx
 from postroom.db.tables.triage import rules
-from postroom.domain.errors import BadInput, NotFound
+from postroom.domain.errors import BadInput, NotAllowed, NotFound
 from postroom.domain.ids import new_id
 from postroom.triage.rules.conditions import labels_in
-from postroom.triage.rules.facts import label_key
 from postroom.triage.rules.rows import StoredRule, columns, instant, resolved, rule_from_row, stamp_column
-from postroom.triage.rules.rule import MOST_RULES, RuleDraft, ScopeKind, labels_named, parse_priority, rule_of
+from postroom.triage.rules.rule import (
+    MOST_RULES,
+    RuleDraft,
+    ScopeKind,
+    labels_named,
+    parse_priority,
+    rule_of,
+    with_renamed_labels,
+)
 
 _LONGEST_REASON = 500
 
@@ -68,6 +77,21 @@ def add_rule(tx: Tx, draft: RuleDraft, who: Actor, now: datetime) -> StoredRule:
     return added
 
 
+PROPOSED = "proposed by "
+"""What the reason of a rule begins with that is off because no one has accepted it yet."""
+MOST_PROPOSED = 50
+
+
+def propose_rule(tx: Tx, draft: RuleDraft, why: str, who: Actor, now: datetime) -> StoredRule:
+    """Add a rule that is off until a person switches it on."""
+    waiting = select(func.count()).select_from(rules).where(rules.c.disabled_reason.startswith(PROPOSED))
+    if tx.execute(waiting).scalar_one() >= MOST_PROPOSED:
+        raise NotAllowed(f"{MOST_PROPOSED} proposed rules need an answer first.")
+    added = add_rule(tx, replace(draft, enabled=False, unattended=False), who, now)
+    reason = f"{PROPOSED}{who.name}: {why}"[:_LONGEST_REASON]
+    return _change(tx, added, {"disabled_reason": reason}, "rule.propose", who, now)
+
+
 def edit_rule(tx: Tx, before: StoredRule, draft: RuleDraft, who: Actor, now: datetime) -> StoredRule:
     """Replace a rule with the draft, unless the rule changed since `before` was read."""
     tx.lock_table(rules)
@@ -77,6 +101,8 @@ def edit_rule(tx: Tx, before: StoredRule, draft: RuleDraft, who: Actor, now: dat
     # A rule that Postroom disabled stays so, and keeps the reason, until it is enabled again.
     if not draft.enabled and not before.enabled:
         values["disabled_reason"] = before.disabled_reason
+    if before.draft is not None and _labels(before.draft) == _labels(draft):
+        values["off_for"] = dict(before.off_for)  # what it lacks in those mailboxes, it still lacks
     return _change(tx, before, values, "rule.edit", who, now)
 
 
@@ -91,9 +117,9 @@ def remove_rule(tx: Tx, before: StoredRule, who: Actor, now: datetime) -> None:
 def enable_rule(tx: Tx, before: StoredRule, who: Actor, now: datetime) -> StoredRule:
     if before.draft is None:
         raise BadInput(f"rule {before.name}", f"cannot be used, so it stays off: {before.problem}")
-    if before.enabled:
+    if before.enabled and not before.off_for:
         return before
-    return _change(tx, before, {"enabled": True, "disabled_reason": None}, "rule.enable", who, now)
+    return _change(tx, before, {"enabled": True, "disabled_reason": None, "off_for": {}}, "rule.enable", who, now)
 
 
 def disable_rule(tx: Tx, before: StoredRule, reason: str | None, who: Actor, now: datetime) -> StoredRule:
@@ -119,17 +145,63 @@ def disable_broken(tx: Tx, reasons: Mapping[str, str], seen: Mapping[str, str], 
     return done
 
 
-def disable_rules_using(tx: Tx, account_id: str, label_id: str, label_name: str, now: datetime) -> list[str]:
-    """The label is gone from an account: no rule that looks at it or sets it stays on. Returns their names."""
-    reason = f"Label '{label_name}' was deleted from Gmail"
-    gone = {label_key(label_id), label_key(label_name)}
+def disable_rules_using(tx: Tx, account_id: str, label: DeletedLabel, now: datetime) -> list[str]:
+    """The label is gone from an account: no rule that looks at it or sets it stays on there. Returns their names.
+
+    A rule for several mailboxes stays on for the others.
+    """
+    accounts = {account.id: account.email for account in list_accounts(tx)}
+    reason = f"Label '{label.name}' was deleted from Gmail ({accounts.get(account_id, account_id)})"
     tx.lock_table(rules)
     done = []
     for rule in list_rules(tx):
-        if rule.enabled and rule.draft is not None and _concerns(rule.draft, account_id) and gone & _labels(rule.draft):
-            disable_rule(tx, rule, reason, audit.SYSTEM, now)
+        if not rule.enabled or rule.draft is None or account_id in rule.off_for:
+            continue
+        if _concerns(rule.draft, account_id) and label.keys & _labels(rule.draft):
+            _switch_off_for(tx, rule, account_id, reason, accounts, now)
             done.append(rule.name)
     return done
+
+
+def _switch_off_for(
+    tx: Tx, rule: StoredRule, account_id: str, reason: str, accounts: Collection[str], now: datetime
+) -> None:
+    off_for = {**rule.off_for, account_id: reason[:_LONGEST_REASON]}
+    if rule.scope.kind is ScopeKind.ACCOUNT or off_for.keys() >= set(accounts):
+        disable_rule(tx, rule, reason, audit.SYSTEM, now)
+    else:
+        _change(tx, rule, {"off_for": off_for}, "rule.disable", audit.SYSTEM, now)
+
+
+def follow_renamed_labels(tx: Tx, account_id: str, now: datetime) -> list[str]:
+    """Write the new names of the account's renamed labels into the rules that name the old ones. Returns their names.
+
+    A rule keeps an old name that another of its mailboxes uses; in this mailbox it then stands for the renamed label.
+    """
+    names = former_names(tx, account_id)
+    if not names:
+        return []
+    others = {each.id: label_ids_by_name(tx, each.id).keys() for each in list_accounts(tx) if each.id != account_id}
+    tx.lock_table(rules)
+    done = []
+    for rule in list_rules(tx):
+        if rule.draft is None or not _concerns(rule.draft, account_id):
+            continue
+        used = {name for each, known in others.items() if _concerns(rule.draft, each) for name in known}
+        wanted = {old: names[old] for old in (_labels(rule.draft) & names.keys()) - used}
+        if wanted and _rename_labels(tx, rule, rule.draft, wanted, now):
+            done.append(rule.name)
+    return done
+
+
+def _rename_labels(tx: Tx, rule: StoredRule, draft: RuleDraft, names: Mapping[str, str], now: datetime) -> bool:
+    try:
+        renamed = with_renamed_labels(draft, names)
+    except BadInput:  # its actions would contradict each other; the old name still leads to the label
+        return False
+    values = {"condition": renamed.condition, "actions": [wanted.to_json() for wanted in renamed.actions]}
+    _change(tx, rule, values, "rule.follow_labels", audit.SYSTEM, now)
+    return True
 
 
 def _concerns(draft: RuleDraft, account_id: str) -> bool:
@@ -152,6 +224,7 @@ def _values(tx: Tx, draft: RuleDraft) -> dict[str, Any]:
         "unattended": draft.unattended,
         "enabled": draft.enabled,
         "disabled_reason": None,
+        "off_for": {},
     }
 
 

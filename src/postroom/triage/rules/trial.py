@@ -5,20 +5,25 @@ Every message is judged as if it arrived now, with its present labels; mail that
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import islice, takewhile
+from types import MappingProxyType
 
 from postroom.accounts.account import list_accounts
+from postroom.accounts.mailbox_state import label_ids_by_name
 from postroom.archive.backend import MailReader
 from postroom.archive.layout import account_name
 from postroom.archive.messages import ArchivedMessage
 from postroom.db import Tx
 from postroom.domain.errors import BadInput, Fatal, Retryable
 from postroom.mail.headers import Headers
-from postroom.triage.rules.engine import RuleSet
-from postroom.triage.rules.facts import MessageFacts, archived_facts, label_ids_of
+from postroom.triage.rules import store
+from postroom.triage.rules.engine import RuleSet, compiled
+from postroom.triage.rules.facts import MessageFacts, archived_facts
 from postroom.triage.rules.rows import StoredRule, draft_named
 from postroom.triage.rules.rule import Rule, RuleDraft, ScopeKind, rule_of
 
@@ -72,9 +77,7 @@ def try_rules(
             trial.own += 1
             continue
         try:
-            facts = _facts(
-                archive.headers_of(message), message, accounts.get(message.account), label_ids.get(message.account, {})
-            )
+            facts = facts_in(archive, message, accounts.get(message.account), label_ids.get(message.account, {}))
         except (Fatal, Retryable):
             trial.unreadable += 1
             continue
@@ -85,11 +88,14 @@ def try_rules(
                 trial.hits.append(TrialHit(message, found.rule))
 
 
-def _facts(
-    headers: Headers, message: ArchivedMessage, account_id: str | None, label_ids: Mapping[str, str]
+def facts_in(
+    archive: MailReader,
+    message: ArchivedMessage,
+    account_id: str | None = None,
+    label_ids: Mapping[str, str] = MappingProxyType({}),
 ) -> MessageFacts:
     return archived_facts(
-        headers,
+        archive.headers_of(message),
         account_id=account_id,
         subject=message.subject,
         labels=message.labels,
@@ -98,6 +104,31 @@ def _facts(
         received_at=message.date,
         label_ids=label_ids,
     )
+
+
+def decided_by_rules(
+    tx: Tx, account_id: str, now: datetime
+) -> Callable[[Headers, Collection[str], datetime, int, bool], bool]:
+    """A test whether one of the owner's rules, as they are now, decides a message of the account."""
+    rules = compiled([rule for rule in store.list_rules(tx) if rule.enabled])
+    label_ids = label_ids_by_name(tx, account_id)
+
+    def is_decided(
+        headers: Headers, labels: Collection[str], received: datetime, size: int, has_attachment: bool
+    ) -> bool:
+        facts = archived_facts(
+            headers,
+            account_id=account_id,
+            subject=headers.text("Subject") or "",
+            labels=labels,
+            has_attachment=has_attachment,
+            size_bytes=size,
+            received_at=received,
+            label_ids=label_ids,
+        )
+        return rules.first_match(facts, now) is not None
+
+    return is_decided
 
 
 UNSAID = ("star",)
@@ -115,7 +146,7 @@ class TrialSubject:
 
 def subject_of(tx: Tx, rule_id: str, draft: RuleDraft) -> TrialSubject:
     accounts = list_accounts(tx)
-    labels = {account_name(account.email): label_ids_of(tx, account.id) for account in accounts}
+    labels = {account_name(account.email): label_ids_by_name(tx, account.id) for account in accounts}
     return TrialSubject([rule_of(rule_id, draft_named(draft, {each.id: each.email for each in accounts}))], labels)
 
 
@@ -152,6 +183,16 @@ def replay(
         label_ids=subject.label_ids,
         show=show,
     )
+
+
+def replay_newest(
+    subject: TrialSubject, archive: MailReader, now: datetime, newest: int, *, keep: int, longest_s: float
+) -> tuple[Trial, bool]:
+    """A trial on the newest mail that ends in time, and whether time ended it."""
+    trial, end = Trial(), time.monotonic() + longest_s
+    in_time = takewhile(lambda _: time.monotonic() < end, archive.newest_first())  # spam takes its time too
+    replay(subject, archive, islice(mail_to_try(in_time), newest), now, trial, keep=keep)
+    return trial, time.monotonic() >= end
 
 
 def _with_archive_names(rules: Sequence[Rule]) -> list[Rule]:

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TypeVar
 
+from postroom.accounts.mailbox_state import label_key
+from postroom.domain.clock import DURATION_EXAMPLES, parse_duration
 from postroom.domain.errors import BadInput
 from postroom.mail.addresses import canonical_address, parse_addresses
 from postroom.mail.patterns import fold, in_any_case
-from postroom.triage.rules.facts import label_key, list_key
+from postroom.triage.rules.facts import list_key
 
 MOST_VALUES = 200
 LONGEST_TEXT = 300
@@ -18,8 +20,6 @@ LONGEST_PATTERN = 1_000
 _HEADER_NAME = re.compile(r"[!-9;-~]{1,200}")
 _SIZE = re.compile(r"([0-9]{1,12})([KMG]?)B?", re.IGNORECASE)
 _UNIT_BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-_AGE = re.compile(r"([0-9]{1,5})([hdwmy])", re.IGNORECASE)
-_UNIT_HOURS = {"h": 1, "d": 24, "w": 7 * 24, "m": 30 * 24, "y": 365 * 24}
 _UNSTORABLE = re.compile("[\\x00\\ud800-\\udfff]")
 _LONGEST_AGE = timedelta(days=100 * 365)
 
@@ -120,10 +120,9 @@ def size(data: object, where: str) -> int:
 
 
 def age(data: object, where: str) -> timedelta:
-    found = _AGE.fullmatch(data.strip()) if isinstance(data, str) else None
-    if found is None:
-        raise BadInput(where, "is an age: for example 12h, 3d, 2w, 6m or 1y")
-    span = timedelta(hours=int(found[1]) * _UNIT_HOURS[found[2].lower()])
+    span = parse_duration(data) if isinstance(data, str) else None
+    if span is None:
+        raise BadInput(where, f"is an age: for example {DURATION_EXAMPLES}")
     if span > _LONGEST_AGE:
         raise BadInput(where, "a hundred years are the longest")
     return span

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from postroom.domain.clock import DURATION_UNITS, split_duration
 from postroom.triage.rules.rule import RuleScope, ScopeKind
-
-_UNITS = {"h": "hour", "d": "day", "w": "week", "m": "month", "y": "year"}
 
 
 def in_words(condition: Mapping[str, Any]) -> str:
@@ -98,7 +97,5 @@ def _size(value: Any) -> str:
 
 
 def _age(value: str) -> str:
-    text = value.strip()
-    number = int(text[:-1])
-    unit = _UNITS[text[-1].lower()]
-    return f"{number} {unit if number == 1 else unit + 's'}"
+    number, unit = split_duration(value) or (0, "d")
+    return f"{number} {DURATION_UNITS[unit][0]}{'' if number == 1 else 's'}"

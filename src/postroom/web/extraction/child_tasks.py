@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import asdict
 from datetime import UTC, date, datetime
 from functools import lru_cache
 from io import BytesIO
@@ -22,9 +23,9 @@ from w3lib.encoding import html_body_declared_encoding
 
 from postroom.mail.charsets import decode_text
 from postroom.mail.html_text import MAX_HTML_CHARS, html_to_text
-from postroom.web.extraction.web_reader import LONGEST_TEXT, Extracted, WebDocument
+from postroom.web.extraction.web_reader import LONGEST_TEXT, Extracted, ListKind, ListSummary, WebDocument
 from postroom.web.fetching.interface import BadAnswer, Fetched, TooLarge, Unavailable, Validators
-from postroom.web.listings import read_links, read_sitemap
+from postroom.web.listings import ListedUrl, read_feed, read_links, read_sitemap
 from postroom.web.strategies import WalkPlace, WalkStrategy, described_strategy
 
 MOST_PAGES = 2_000
@@ -122,15 +123,17 @@ def _pages(reader: pypdf.PdfReader) -> tuple[str, str | None]:
         if number >= MOST_PAGES or size > LONGEST_TEXT:
             return "\n\n".join(pieces), f"only the first {number} pages were read"
         try:
-            pieces.append(page.extract_text().replace("\0", "").strip())
+            piece = page.extract_text().replace("\0", "").strip()
         except MemoryError:
             raise
-        except Exception:
+        except Exception:  # as above; the other pages may be sound
             broken += 1
-        size += len(pieces[-1]) if pieces else 0
+            continue
+        pieces.append(piece)
+        size += len(piece)
     text = "\n\n".join(piece for piece in pieces if piece)
     if broken:
-        return text, f"{broken} pages could not be read"
+        return text, f"{broken} of {len(reader.pages)} pages could not be read"
     return text, None if text else "the PDF holds no text, only pictures perhaps"
 
 
@@ -165,12 +168,20 @@ def _cut(text: str) -> str | None:
 LONGEST_DELAY_S = 86_400
 """The longest delay between two requests that a robots.txt may ask for, as for `Retry-After`."""
 
+_MOST_SUMMARIZED = 100
+_LONGEST_ADDRESS = 2_048
+_LARGEST_SUMMARIZED = 50_000_000
+
 _NO_TIME = datetime.min.replace(tzinfo=UTC)
 TaskAnswer = tuple[dict[str, Any], bytes]
 
 _SAMPLE = b"""<html lang="en"><head><title>A law</title><meta name="date" content="2020-01-02"></head><body><article>
 <h1>A law</h1><p>%b</p><p>2 January 2020 <a href="/next" rel="next">next</a></p></article></body></html>""" % (
     b"It is about taxes, and about who pays them. " * 20
+)
+_FEED = (
+    b"<rss><channel><item><link>https://gazette.example/law</link>"
+    b"<pubDate>Thu, 2 Jan 2020 10:00:00 GMT</pubDate></item></channel></rss>"
 )
 _SITEMAP = b"<?xml version='1.0'?><urlset><url><loc>https://gazette.example/law</loc></url></urlset>"
 
@@ -188,6 +199,40 @@ def list_page(header: dict[str, Any], body: bytes) -> TaskAnswer:
     except (BadAnswer, TooLarge, Unavailable) as error:
         return {"error": type(error).__name__, "message": error.message}, b""
     return {}, reading.encoded()
+
+
+def summary(header: dict[str, Any], body: bytes) -> TaskAnswer:
+    """What kind of list this is."""
+    return asdict(summarize(header, body)), b""
+
+
+def summarize(header: dict[str, Any], body: bytes) -> ListSummary:
+    problems = []
+    try:
+        feed = read_feed(body, header["url"], _LARGEST_SUMMARIZED)
+        return ListSummary(ListKind.FEED, feed.title, len(feed.entries), _first(feed.entries))
+    except (BadAnswer, TooLarge) as error:
+        problems.append(error.message)
+    try:
+        sitemap = read_sitemap(body, _LARGEST_SUMMARIZED)
+        listed = sitemap.children or sitemap.pages
+        if listed:
+            is_index = bool(sitemap.children)
+            return ListSummary(ListKind.SITEMAP, "", len(listed), _first(listed), is_index=is_index)
+    except (BadAnswer, TooLarge) as error:
+        problems.append(error.message)
+    problem = problems[-1] if problems else None
+    if header["content_type"] not in _HTML_TYPES and not _MARKUP.match(body):
+        return ListSummary(ListKind.OTHER, problem=problem)
+    declared = header["charset"] or html_body_declared_encoding(body[:4096])
+    page = read_links(decode_text(body, declared)[0], header["url"])
+    links = tuple(url[:_LONGEST_ADDRESS] for url in page.links[:_MOST_SUMMARIZED])
+    feeds = tuple(url for url in page.feeds if len(url) <= _LONGEST_ADDRESS)
+    return ListSummary(ListKind.PAGE, page.title, len(page.links), links, False, feeds, page.next_url, problem)
+
+
+def _first(entries: tuple[ListedUrl, ...]) -> tuple[str, ...]:
+    return tuple(entry.url[:_LONGEST_ADDRESS] for entry in entries[:_MOST_SUMMARIZED])
 
 
 def robots(header: dict[str, Any], body: bytes) -> TaskAnswer:
@@ -210,6 +255,7 @@ def warm_up() -> None:
     for body, content_type in ((_SAMPLE, "text/html"), (pdf.getvalue(), "application/pdf"), (b"text", "text/plain")):
         document({"content_type": content_type, "charset": None, "url": "https://gazette.example/law"}, body)
     read_sitemap(_SITEMAP, len(_SITEMAP))
+    read_feed(_FEED, "https://gazette.example/", len(_FEED))
     read_links(_SAMPLE.decode(), "https://gazette.example/")
     robots({"agent": "postroom", "url": "https://gazette.example/law"}, b"User-agent: *\nDisallow: /private*.html$\n")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import asdict, dataclass
 from datetime import date
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from postroom.domain.errors import Retryable
@@ -77,6 +78,37 @@ class RobotsVerdict:
     delay_s: float
 
 
+class ListKind(StrEnum):
+    """What an address turned out to be."""
+
+    FEED = "feed"
+    SITEMAP = "sitemap"
+    PAGE = "page"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class ListSummary:
+    """What a document lists, as far as is needed to follow it."""
+
+    kind: ListKind
+    title: str = ""
+    total: int = 0
+    pages: tuple[str, ...] = ()
+    """The first of those that it lists."""
+    is_index: bool = False
+    """A sitemap of sitemaps."""
+    feeds: tuple[str, ...] = ()
+    next_url: str | None = None
+    problem: str | None = None
+    """Why it is no list."""
+
+    @classmethod
+    def decode(cls, fields: dict[str, Any]) -> ListSummary:
+        texts = {name: tuple(map(str, fields[name])) for name in ("pages", "feeds")}
+        return cls(**{**fields, **texts, "kind": ListKind(fields["kind"])})
+
+
 class WebReader:
     def __init__(self, limits: ReadingLimits | None = None, reader: LimitedReader | None = None) -> None:
         """`limits` are for one page. Without `reader`, the reader shared by this process is used."""
@@ -111,6 +143,17 @@ class WebReader:
         if problem:
             _raise(problem)
         return await asyncio.to_thread(lambda: strategy.trusted(ListReading.decode(found)))
+
+    async def summarize(self, page: Fetched) -> ListSummary:
+        """What kind of list a page is. Raises BadAnswer if it cannot be read within the limits."""
+        header = {"url": page.final_url, "charset": page.charset, "content_type": page.content_type}
+        try:
+            fields, _ = await self._reader.run_async(f"{_TASKS}:summary", header, page.body, self._limits)
+            return ListSummary.decode(fields)
+        except ReadingFailed as error:
+            if error.kind is Failure.START:
+                raise Retryable(f"The page cannot be read now: {error.reason}") from error
+            raise BadAnswer(f"The page cannot be read: {error.reason}.") from error
 
     async def robots(self, origin: str, text: str, url: str, agent: str) -> RobotsVerdict:
         """Raises Disallowed if the file cannot be read within its limits, since it may forbid anything."""

@@ -2,7 +2,8 @@
 
     Retryable
     ├── Unavailable      5xx, timeout, no connection, answer cut off; Retry-After where the server said so
-    │   └── Throttled    429
+    │   ├── Throttled    429
+    │   └── UnknownHost  no such name in the DNS, so waiting is of little use
     └── NotYet           it is not this domain's turn within the caller's patience
     Fatal
     ├── Refused          4xx and other statuses that are not a page
@@ -37,6 +38,10 @@ class Unavailable(Retryable):
 
 class Throttled(Unavailable):
     """The web site asks for fewer requests."""
+
+
+class UnknownHost(Unavailable):
+    """No web site has this name. Check its spelling."""
 
 
 class NotYet(Retryable):

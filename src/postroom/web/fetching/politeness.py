@@ -111,8 +111,9 @@ class DatabasePace:
             _not_before(tx, lease.domain, self._clock.now() + self._delay(limits, crawl_delay_s))
 
     def _delay(self, limits: DomainLimits, crawl_delay_s: float) -> timedelta:
-        jittered = self._dice.uniform(limits.min_delay_s, limits.max_delay_s)
-        return timedelta(seconds=max(jittered, min(crawl_delay_s, LONGEST_HOLD.total_seconds())))
+        """The site's own delay raises the least, and the jitter stays: requests on the dot look like an attack."""
+        least = max(limits.min_delay_s, min(crawl_delay_s, LONGEST_HOLD.total_seconds()))
+        return timedelta(seconds=self._dice.uniform(least, least + limits.max_delay_s - limits.min_delay_s))
 
 
 def place_in_line(tx: Tx, line: str, wait: timedelta, interval: timedelta, now: datetime, *, longest: int) -> timedelta:

@@ -21,7 +21,7 @@ from postroom.mail.charsets import decode_text
 from postroom.telemetry import logs
 from postroom.web.extraction.web_reader import RobotsVerdict, WebReader
 from postroom.web.fetching.fetcher import HttpAnswer, WebFetcher
-from postroom.web.fetching.interface import Disallowed, Unavailable
+from postroom.web.fetching.interface import Disallowed, Unavailable, UnknownHost
 from postroom.web.fetching.targets import Target, read_target, redirected
 
 log = logs.get(__name__)
@@ -72,7 +72,7 @@ class Robots:
             return 0.0
         if not known.is_readable:
             raise Unavailable(
-                f"{target.origin}/robots.txt cannot be had now, so nothing is fetched from there",
+                f"{target.origin}/robots.txt {_problem(known)}, so nothing is fetched from there for now",
                 retry_after=max(known.expires_at - self._clock.now(), timedelta(seconds=1)),
             )
         verdict = await self._verdict(target, known)
@@ -121,6 +121,8 @@ class Robots:
                 if answer.status not in (301, 302, 303, 307, 308):
                     return _in_force(answer)
                 target, patience = redirected(target, answer.headers.get("location", "")), None
+        except UnknownHost:
+            raise
         except Unavailable as error:
             log.info("web.robots_unreachable", origin=origin, reason=error.message)
             return _NO_ANSWER, ""
@@ -146,6 +148,10 @@ class Robots:
             if len(self._unreadable) > _MOST_REMEMBERED:
                 self._unreadable.popitem(last=False)
             raise
+
+
+def _problem(known: _Known) -> str:
+    return "could not be fetched" if known.status == _NO_ANSWER else f"answered with status {known.status}"
 
 
 def _in_force(answer: HttpAnswer) -> tuple[int, str]:

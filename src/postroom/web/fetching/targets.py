@@ -18,7 +18,7 @@ from typing import Protocol
 import httpx2
 
 from postroom.domain.errors import BadInput
-from postroom.web.fetching.interface import ForbiddenAddress, Unavailable
+from postroom.web.fetching.interface import ForbiddenAddress, Unavailable, UnknownHost
 
 Address = IPv4Address | IPv6Address
 
@@ -149,6 +149,9 @@ def _address_in(host: str) -> Address | None:
 
 MOST_ADDRESSES = 4
 """At most this many addresses of a name are tried."""
+LOOKUP_S = 5.0
+"""A resolver that has not answered by then is broken or far away; it alone could use up the time of a request."""
+_NO_SUCH_NAME = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
 
 
 class Resolver(Protocol):
@@ -182,10 +185,17 @@ class AddressGuard:
 
     async def _lookup(self, target: Target) -> list[Address]:
         try:
-            found = await self._resolver.lookup(target.host, target.port)
+            async with asyncio.timeout(LOOKUP_S):
+                found = await self._resolver.lookup(target.host, target.port)
             addresses = list(dict.fromkeys(read_address(each) for each in found))
         except ValueError:
             raise ForbiddenAddress(f"{target.host} has an address that belongs to one link only.") from None
+        except TimeoutError:
+            raise Unavailable(f"{target.host} could not be looked up within {LOOKUP_S:g} s; check the DNS") from None
+        except socket.gaierror as error:
+            if error.errno in _NO_SUCH_NAME:
+                raise UnknownHost(f"No web site has the name {target.host}; check its spelling") from None
+            raise Unavailable(f"{target.host} cannot be looked up: {error.strerror}") from error
         except (OSError, UnicodeError) as error:
             raise Unavailable(f"{target.host} cannot be looked up: {error}") from error
         if not addresses:

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import pytest
 
 from postroom.accounts.account import NewAccount, add_account
+from postroom.accounts.mailbox_state import DeletedLabel, find_label, label_ids_by_name, remember_labels
 from postroom.audit import Actor, AuditFilter, list_entries
 from postroom.db import Database, Tx
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput, NotFound
+from postroom.mailboxes.protocol import MailboxLabel
 from postroom.triage.rules import store
+from postroom.triage.rules.engine import RuleBook
+from postroom.triage.rules.facts import label_keys
 from postroom.triage.rules.rows import StoredRule
 from postroom.triage.rules.rule import MOST_RULES, parse_draft
 from postroom.triage.rules.store import MoveDirection, make_equal, move_rule
+from tests.support.rules import facts as facts_of
 
 ME = Actor("dashboard", "a test")
 
@@ -149,13 +155,92 @@ async def test_a_deleted_label_disables_the_rules_that_use_it_and_no_others(
     }
     for name, given in {**uses, **others}.items():
         await add(database, clock, name, **given)
-    names = await database.write(lambda tx: store.disable_rules_using(tx, mine, "Label_7", "Receipts", clock.now()))
+    gone = DeletedLabel("Receipts", frozenset({"label_7", "receipts"}))
+    names = await database.write(lambda tx: store.disable_rules_using(tx, mine, gone, clock.now()))
     assert sorted(names) == sorted(uses)
-    reasons = {rule.name: (rule.enabled, rule.disabled_reason) for rule in await database.read(store.list_rules)}
-    assert {reasons[name] for name in uses} == {(False, "Label 'Receipts' was deleted from Gmail")}
-    assert {reasons[name] for name in others} == {(True, None), (False, None)}
-    again = await database.write(lambda tx: store.disable_rules_using(tx, mine, "Label_7", "Receipts", clock.now()))
-    assert again == []
+    stored = {rule.name: rule for rule in await database.read(store.list_rules)}
+    reason = "Label 'Receipts' was deleted from Gmail (me@example.org)"
+    alone = stored["this account's"]
+    assert (alone.enabled, alone.disabled_reason, alone.off_for) == (False, reason, {})
+    for name in uses.keys() - {"this account's"}:
+        assert (stored[name].enabled, stored[name].disabled_reason, stored[name].off_for) == (
+            True,
+            None,
+            {mine: reason},
+        )
+    assert {(stored[name].enabled, stored[name].disabled_reason) for name in others} == {(True, None), (False, None)}
+    assert await database.write(lambda tx: store.disable_rules_using(tx, mine, gone, clock.now())) == []
+
+
+@pytest.mark.req("JB-17", "JB-9")
+async def test_a_rule_is_off_once_all_its_mailboxes_lack_the_label_and_enabling_it_clears_that(
+    database: Database, clock: ManualClock
+) -> None:
+    mine, other = await database.write(lambda tx: _accounts(tx, clock.now()))
+    await add(database, clock, "Receipts", condition={"label": "Receipts"})
+    gone = DeletedLabel("Receipts", frozenset({"label_7", "receipts"}))
+    for account in (mine, other):
+        await database.write(partial(store.disable_rules_using, account_id=account, label=gone, now=clock.now()))
+    [rule] = await database.read(store.list_rules)
+    assert (rule.enabled, rule.disabled_reason) == (
+        False,
+        "Label 'Receipts' was deleted from Gmail (other@example.org)",
+    )
+    on = await database.write(lambda tx: store.enable_rule(tx, rule, ME, clock.now()))
+    assert (on.enabled, on.off_for) == (True, {})
+
+
+@pytest.mark.req("JB-17", "JB-9")
+async def test_a_rule_that_is_off_for_a_mailbox_judges_the_mail_of_the_others(
+    database: Database, clock: ManualClock
+) -> None:
+    mine, other = await database.write(lambda tx: _accounts(tx, clock.now()))
+    await add(database, clock, "Receipts", condition={"any": [{"label": "Receipts"}, {"larger_than": 0}]})
+    gone = DeletedLabel("Receipts", frozenset({"receipts"}))
+    await database.write(lambda tx: store.disable_rules_using(tx, mine, gone, clock.now()))
+    book = RuleBook(database, clock)
+    mail = {account: facts_of(account_id=account, size_bytes=10) for account in (mine, other)}
+    assert await book.match(mail[mine]) is None
+    assert await book.match(mail[other]) is not None
+
+
+@pytest.mark.req("JB-17", "JB-9")
+async def test_a_renamed_label_gets_its_new_name_in_rules_unless_another_mailbox_still_uses_the_old_one(
+    database: Database, clock: ManualClock
+) -> None:
+    mine, other = await database.write(lambda tx: _accounts(tx, clock.now()))
+
+    async def known(account: str, **names: str) -> None:
+        listed = [MailboxLabel(label_id, name, False) for label_id, name in names.items()]
+        await database.write(lambda tx: remember_labels(tx, account, listed, clock.now()))
+
+    await known(mine, L1="Receipts", L2="Trips")
+    await known(other, L9="Trips")
+    await add(database, clock, "receipts", condition={"any": [{"not": {"label": ["RECEIPTS", "x"]}}]})
+    await add(database, clock, "trips", condition={"label": "Trips"}, actions=["apply_label=Trips"])
+    await add(database, clock, "my trips", scope=f"account:{mine}", actions=["apply_label=trips", "archive"])
+    await known(mine, L1="Bills", L2="Travel")
+    changed = await database.write(lambda tx: store.follow_renamed_labels(tx, mine, clock.now()))
+    assert sorted(changed) == ["my trips", "receipts"]
+    drafts = {rule.name: rule.draft for rule in await database.read(store.list_rules) if rule.draft is not None}
+    assert drafts["receipts"].condition == {"any": [{"not": {"label": ["Bills", "x"]}}]}
+    assert drafts["my trips"].actions[0].to_json() == {"type": "apply_label", "label": "Travel"}
+    assert drafts["trips"].condition == {"label": "Trips"}
+    found = await database.read(lambda tx: find_label(tx, mine, "Trips"))
+    assert found is not None
+    assert (found.label_id, found.name) == ("L2", "Travel")
+    ids = await database.read(lambda tx: label_ids_by_name(tx, mine))
+    assert "trips" in label_keys(["Travel"], ids)
+    assert await database.write(lambda tx: store.follow_renamed_labels(tx, mine, clock.now())) == []
+
+
+@pytest.mark.req("JB-17")
+async def test_a_former_name_that_another_label_takes_means_that_label(database: Database, clock: ManualClock) -> None:
+    mine, _ = await database.write(lambda tx: _accounts(tx, clock.now()))
+    for listed in ([("L1", "Old")], [("L1", "New")], [("L1", "New"), ("L2", "Old")]):
+        labels = [MailboxLabel(label_id, name, False) for label_id, name in listed]
+        await database.write(partial(remember_labels, account_id=mine, found=labels, now=clock.now()))
+    assert await database.read(lambda tx: label_ids_by_name(tx, mine)) == {"new": "L1", "old": "L2"}
 
 
 async def test_an_edit_keeps_the_reason_until_the_rule_is_enabled(database: Database, clock: ManualClock) -> None:

@@ -1,0 +1,174 @@
+"""What the archive holds, counted by sender, domain, year, month, hour, size, label and type of attachment.
+
+An archive counts a shard at a time and says of each whether it changed since it was last counted; the counts of shards
+add up. Pure, apart from that protocol.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from enum import StrEnum
+from heapq import nsmallest
+from typing import NamedTuple
+
+MOST_VALUES = 1_000
+"""So many values of each kind can be listed; how many there are in all is known too."""
+
+
+class StatisticsBy(StrEnum):
+    SENDER = "sender"
+    DOMAIN = "domain"
+    YEAR = "year"
+    MONTH = "month"
+    HOUR = "hour"
+    SIZE = "size"
+    LABEL = "label"
+    TYPE = "type"
+
+
+IN_ORDER = (StatisticsBy.YEAR, StatisticsBy.MONTH, StatisticsBy.HOUR, StatisticsBy.SIZE)
+"""Listed by their value; the others by the number of messages."""
+
+
+class Tally(NamedTuple):
+    messages: int = 0
+    bytes: int = 0
+    attachments: int = 0
+    """Messages with an attachment; by type, the attachments themselves."""
+
+    def plus(self, other: Tally) -> Tally:
+        return Tally(self.messages + other.messages, self.bytes + other.bytes, self.attachments + other.attachments)
+
+
+Counts = dict[str, Tally]
+Groups = dict[StatisticsBy, Counts]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStatistics:
+    account: str
+    shard: str
+    stamp: str
+    """Another one after any change of the shard."""
+    groups: Groups | None
+    """None: it has the stamp that was known."""
+
+
+Row = tuple[str | None, int, int, int]
+Query = Callable[[str], Iterable[Row]]
+"""Runs a statement that returns a value, messages, bytes and attachments."""
+
+SIZES = (
+    ("under 10 kB", 0, 10 * 1024),
+    ("10 to 100 kB", 10 * 1024, 100 * 1024),
+    ("100 kB to 1 MB", 100 * 1024, 1024 * 1024),
+    ("1 to 10 MB", 1024 * 1024, 10 * 1024 * 1024),
+    ("10 MB and more", 10 * 1024 * 1024, None),
+)
+SIZE_NUMBER = "CASE " + " ".join(f"WHEN {{size}} < {end} THEN '{n}'" for n, (_, _, end) in enumerate(SIZES[:-1]))
+SIZE_NUMBER += f" ELSE '{len(SIZES) - 1}' END"
+"""The place of a size in SIZES, as SQL."""
+_ENDING_LONGEST = 8
+
+
+def grouped(rows: Iterable[Row]) -> Counts:
+    counts: dict[str, Tally] = defaultdict(Tally)
+    for value, messages, size, attachments in rows:
+        counts[value or ""] = counts[value or ""].plus(Tally(messages, int(size), int(attachments)))
+    return dict(counts)
+
+
+def by_prefix(counts: Counts, shorter: Callable[[str], str]) -> Counts:
+    return grouped((shorter(value), *tally) for value, tally in counts.items())
+
+
+def domain_of(address: str) -> str:
+    return address.rpartition("@")[2]
+
+
+def ending_of(filename: str) -> str:
+    """`pdf`; empty if the name has none."""
+    stem, _, ending = filename.rpartition(".")
+    ending = ending.strip().lower()
+    return ending if stem and ending.isalnum() and len(ending) <= _ENDING_LONGEST else ""
+
+
+def size_name(number: str) -> str:
+    return SIZES[int(number)][0]
+
+
+def all_groups(query: Query, statements: Mapping[StatisticsBy, str]) -> Groups:
+    """The counts of one shard; `statements` has those of the kinds that are not derived from another."""
+    groups = {kind: grouped(query(statement)) for kind, statement in statements.items()}
+    groups[StatisticsBy.DOMAIN] = by_prefix(groups[StatisticsBy.SENDER], domain_of)
+    groups[StatisticsBy.YEAR] = by_prefix(groups[StatisticsBy.MONTH], lambda month: month[:4])
+    groups[StatisticsBy.TYPE] = by_prefix(groups[StatisticsBy.TYPE], ending_of)
+    return groups
+
+
+def merged(parts: Iterable[Counts]) -> Counts:
+    return grouped((value, *tally) for part in parts for value, tally in part.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The values with the most messages, and how many values there are in all."""
+
+    counts: Counts
+    values: int
+
+
+def ranked(counts: Counts, most: int = MOST_VALUES) -> Ranking:
+    best = nsmallest(most, counts.items(), key=lambda item: (-item[1].messages, -item[1].bytes, item[0]))
+    return Ranking(dict(best), len(counts))
+
+
+def packed(ranking: Ranking) -> bytes:
+    return zlib.compress(json.dumps([ranking.values, ranking.counts], ensure_ascii=False).encode(), 3)
+
+
+def unpacked(data: bytes) -> Ranking:
+    values, counts = json.loads(zlib.decompress(data))
+    return Ranking({value: Tally(*tally) for value, tally in counts.items()}, values)
+
+
+def search_for(by: StatisticsBy, value: str) -> str | None:
+    """The search that finds what was counted; None if there is none."""
+    match by:
+        case StatisticsBy.SENDER | StatisticsBy.DOMAIN:
+            found = f"from:{_quoted(value)}" if value else None
+        case StatisticsBy.YEAR:
+            found = f"after:{int(value):04}/01/01 before:{int(value) + 1:04}/01/01"
+        case StatisticsBy.MONTH:
+            start = date.fromisoformat(f"{value}-01")
+            end = date(start.year + start.month // 12, start.month % 12 + 1, 1)
+            found = f"after:{start:%Y/%m/%d} before:{end:%Y/%m/%d}"
+        case StatisticsBy.SIZE:
+            found = " ".join(_size_words(*next(bounds for name, *bounds in SIZES if name == value)))
+        case StatisticsBy.LABEL:
+            found = f"label:{_quoted(value)}" if value else None
+        case StatisticsBy.TYPE:
+            found = f"filename:{value}" if value else None
+        case StatisticsBy.HOUR:
+            found = None
+    return None if found is None else f"in:anywhere {found}"
+
+
+def _size_words(low: int, high: int | None) -> Iterator[str]:
+    if low:
+        yield f"larger:{low - 1}"
+    if high is not None:
+        yield f"smaller:{high}"
+
+
+_PLAIN = re.compile(r"[\w@.+-]+")
+
+
+def _quoted(value: str) -> str:
+    return value if _PLAIN.fullmatch(value) else '"' + value.replace('"', " ") + '"'

@@ -1,0 +1,156 @@
+"""`postroom categories`: which category mail belongs to and why, how well that works, and the owner's corrections."""
+
+from __future__ import annotations
+
+import json as jsonlib
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from postroom import settings
+from postroom.archive.service import open_archive
+from postroom.audit import Actor
+from postroom.cli.session import change, read
+from postroom.cli.terminal import JsonOption, console, print_json, print_table, shown
+from postroom.db import Tx
+from postroom.domain.errors import BadInput
+from postroom.mail.addresses import canonical_address
+from postroom.mail.categories import Categories, CategoryVerdict, facts_of
+from postroom.mail.categories.model import NONE
+from postroom.mail.categories.records import HeaderRecord, Scores, read_records
+from postroom.switchboard.category_book import (
+    CategoryBook,
+    CategoryCorrection,
+    correct_sender,
+    corrected_senders,
+    forget_correction,
+    list_corrections,
+)
+from postroom.switchboard.ingest import known_contacts
+
+app = typer.Typer(help="Categories of mail: what belongs where, and why.", no_args_is_help=True)
+
+FileArgument = Annotated[
+    Path, typer.Argument(help='Lines of JSON: {"id", "headers": [[name, value], ...], "known", "gmail_labels"}.')
+]
+SenderArgument = Annotated[str, typer.Argument(help="An address or a domain.")]
+
+
+@app.command()
+def match(file: FileArgument) -> None:
+    """Say for each header record of a file which categories it belongs to: one line of JSON each."""
+    categories = _in_force()
+    for record in _records(file):
+        found = categories.verdict(facts_of(record.headers, is_known=record.known, labels=record.labels))
+        typer.echo(jsonlib.dumps({"id": record.id, **_as_json(found)}, ensure_ascii=False))
+
+
+@app.command()
+def score(file: FileArgument, json: JsonOption = False) -> None:
+    """Compare with the `category` that each record of a file names: precision and recall by category and language."""
+    categories, scores = _in_force(), Scores()
+    for number, record in enumerate(_records(file), 1):
+        if record.category is None:
+            raise BadInput("category", f"record {number} ({record.id}) does not say what it is")
+        facts = facts_of(record.headers, is_known=record.known, labels=record.labels)
+        scores.add(record.category, categories.matching(facts), record.lang)
+    found = scores.to_json()
+    if json:
+        print_json(found)
+        return
+    for title in ("categories", "languages"):
+        rows = (
+            [name, each["found"] + each["missed"], _share(each["precision"]), _share(each["recall"]), each["mistaken"]]
+            for name, each in found[title].items()
+        )
+        columns = [title, "messages", "precision", "recall", "wrongly chosen"]
+        print_table(columns, rows, empty="The file has no records.")
+        console.print()
+
+
+@app.command()
+def explain(
+    message: Annotated[str, typer.Argument(help="The message's key or id, as `postroom search` prints it.")],
+    account: Annotated[str | None, typer.Option(help="The mailbox, if the key is in several.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Say in words which category an archived message belongs to."""
+    with open_archive(settings.load()) as place, place.reader() as archive:
+        found = archive.find(message, account)
+        headers, labels = archive.headers_of(found), found.labels
+    sender = canonical_address(facts_of(headers).address)
+    is_known = bool(sender) and bool(read(lambda tx: known_contacts(tx, {sender})))
+    verdict = _in_force().verdict(facts_of(headers, is_known=is_known, labels=labels))
+    if json:
+        print_json({"key": found.key, **_as_json(verdict)})
+        return
+    console.print(f"{shown(headers.text('Subject') or '(no subject)')}", markup=False)
+    console.print(f"is in {' and '.join(verdict.categories) or 'no category'}, because", markup=False)
+    for reason in verdict.why:
+        console.print(f"  - {shown(reason)}", markup=False)
+
+
+@app.command()
+def correct(
+    sender: SenderArgument,
+    category: Annotated[str, typer.Argument(help="The category, or `none`.")],
+    json: JsonOption = False,
+) -> None:
+    """Put mail from a sender into a category. This wins over what its headers look like."""
+    known = _book().defined
+
+    def write(tx: Tx, who: Actor, now: datetime) -> CategoryCorrection:
+        return correct_sender(tx, known, sender, category, who, now)
+
+    made = change(write, dry_run=False)
+    if json:
+        print_json(made)
+    else:
+        place = "no category" if made.category == NONE else made.category
+        console.print(f"Mail from {made.sender} is in {place}.", markup=False)
+
+
+@app.command()
+def forget(sender: SenderArgument) -> None:
+    """Take a correction back."""
+    gone = change(lambda tx, who, now: forget_correction(tx, sender, who, now), dry_run=False)
+    console.print(f"Mail from {gone.sender} is judged by its headers again.", markup=False)
+
+
+@app.command()
+def corrections(json: JsonOption = False) -> None:
+    """List the senders whom you put into a category."""
+    found = read(list_corrections)
+    if json:
+        print_json(found)
+        return
+    rows = ([each.sender, each.category, each.created_by, each.created_at] for each in found)
+    print_table(["sender", "category", "by", "since"], rows, empty="You have corrected no sender.")
+
+
+def _book() -> CategoryBook:
+    return CategoryBook.in_folder(settings.load().home)
+
+
+def _in_force() -> Categories:
+    return _book().defined.corrected(read(corrected_senders))
+
+
+def _records(file: Path) -> Iterator[HeaderRecord]:
+    try:
+        with file.open(encoding="utf-8") as lines:
+            yield from read_records(lines)
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput("file", f"{file} cannot be read: {error}") from None
+
+
+def _as_json(verdict: CategoryVerdict) -> dict[str, object]:
+    scores = {name: round(share, 4) for name, share in verdict.scores.items()}
+    return {"categories": list(verdict.categories), "scores": scores, "why": list(verdict.why)}
+
+
+def _share(share: float | None) -> str:
+    return "" if share is None else f"{share:.3f}"

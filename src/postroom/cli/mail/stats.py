@@ -1,0 +1,50 @@
+"""`postroom stats`: what is in the archive, by sender, domain, time, size, label or type."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from postroom.app import App
+from postroom.app.archive_statistics import ArchiveStatistics, count_archive, read_statistics
+from postroom.archive.statistics import MOST_VALUES, StatisticsBy
+from postroom.cli.session import AccountOption, with_app
+from postroom.cli.terminal import JsonOption, console, errors, print_json, print_table
+from postroom.dashboard.display.formatting import size
+
+
+def stats(
+    by: Annotated[StatisticsBy, typer.Option(help="What to count by.")] = StatisticsBy.SENDER,
+    account: AccountOption = None,
+    limit: Annotated[int, typer.Option(min=1, max=MOST_VALUES, help="How many rows at most.")] = 20,
+    now: Annotated[bool, typer.Option("--now", help="Count again first what has changed.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Show what is in the archive: messages, bytes and attachments, and the search that finds them.
+
+    A worker counts every 15 minutes.
+    """
+
+    async def run(app: App) -> ArchiveStatistics:
+        found = await app.database.read(lambda tx: read_statistics(tx, by, account, limit))
+        if now or found.counted_at is None:
+            with errors.status("counting ..."):
+                await count_archive(app.database, app.archive.backend, app.clock)
+            found = await app.database.read(lambda tx: read_statistics(tx, by, account, limit))
+        return found
+
+    found = with_app(run)
+    if json:
+        print_json(found)
+        return
+    print_table(
+        [by.value, "messages", "size", "attachments", "search"],
+        (
+            [row.value or "none", f"{row.messages:,}", size(row.bytes), f"{row.attachments:,}", row.search or ""]
+            for row in found.rows
+        ),
+        empty="The archive holds no mail.",
+    )
+    if len(found.rows) < found.values:
+        console.print(f"{len(found.rows):,} of {found.values:,}; --limit shows more.", markup=False)

@@ -1,0 +1,1 @@
+"""Filters: tier policy and priority rules, contacts, and why a message gets its tier."""

@@ -1,0 +1,146 @@
+"""Acting on mail from its list or its page, and taking that back: routes of pages and API, on one tool each.
+
+A form names messages as `mailbox key`, and what to do as `intent`; a row's own star is a button of the same form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from starlette.responses import Response
+
+from postroom.contract.actions import DO_MANY, TAKE_BACK, ActOnManyArguments, ActOnManyReply
+from postroom.dashboard.actions.routes import SNOOZE_HOURS
+from postroom.dashboard.context import Here, RequestContext, Undo, api_router, pages_router, permits
+from postroom.dashboard.display.formatting import plural
+from postroom.dashboard.forms import Form
+from postroom.dashboard.mail.routes import MESSAGE_PAGE, Account, Key, message_path
+from postroom.domain.actions import ActionType
+from postroom.domain.errors import BadInput
+from postroom.domain.roles import Permission
+
+pages = pages_router()
+api = api_router("mail")
+
+MOVE_TO_INBOX = "inbox"
+_PAST: Mapping[ActionType, str] = {
+    ActionType.ARCHIVE: "archived",
+    ActionType.STAR: "starred",
+    ActionType.UNSTAR: "unstarred",
+    ActionType.MARK_READ: "marked as read",
+    ActionType.MARK_UNREAD: "marked as unread",
+    ActionType.TRASH: "moved to the trash",
+    ActionType.RESTORE: "taken out of the trash",
+}
+INTENTS = (*map(str, _PAST), MOVE_TO_INBOX, "apply_label", "remove_label", "snooze")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a form asks for."""
+
+    type: ActionType
+    past: str
+    """As a sentence about the messages goes on."""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+def order_in(form: Form) -> Order:
+    """BadInput names the field that is missing or wrong."""
+    intent = form.one_of("intent", INTENTS)
+    match intent:
+        case "inbox":
+            return Order(ActionType.APPLY_LABEL, "moved to the inbox", {"label": "INBOX"})
+        case "apply_label" | "remove_label":
+            if not (label := form["label"]):
+                raise BadInput("label", "write the name of a label")
+            words = f"labelled “{label}”" if intent == "apply_label" else f"no longer labelled “{label}”"
+            return Order(ActionType(intent), words, {"label": label})
+        case "snooze":
+            hours = form.one_of("hours", list(SNOOZE_HOURS))
+            parameters = {"amount": int(hours), "units": "hours"}
+            return Order(ActionType.SNOOZE, f"snoozed for {SNOOZE_HOURS[hours]}", parameters)
+        case _:
+            return Order(ActionType(intent), _PAST[ActionType(intent)])
+
+
+@pages.post("/mail")
+async def submit_mail(here: Here) -> Response:
+    """The list's form: chosen messages, or the star of one row."""
+    form = await here.form()
+    back = _back(form)
+    for button in (ActionType.STAR, ActionType.UNSTAR):
+        if form[button]:
+            return await _act(here, [form[button]], Order(button, _PAST[button]), back)
+    if not form.all("message"):
+        return await here.go(back, "Select one or more messages first.", "warn")
+    try:
+        order = order_in(form)
+    except BadInput as error:
+        return await here.go(back, f"Nothing was changed: {error.field} {error.problem}.", "bad")
+    return await _act(here, form.all("message"), order, back)
+
+
+@pages.post(f"{MESSAGE_PAGE}/act")
+async def submit_message(here: Here, account: Account, key: Key) -> Response:
+    """The toolbar of one message."""
+    form = await here.form()
+    path = message_path(account, key)
+    back = f"{path}?{urlencode({'list': form['list']})}" if form["list"] else path
+    try:
+        order = order_in(form)
+    except BadInput as error:
+        return await here.go(back, f"Nothing was changed: {error.field} {error.problem}.", "bad")
+    return await _act(here, [f"{account} {key}"], order, back)
+
+
+@pages.post("/mail/undo")
+async def submit_undo(here: Here) -> Response:
+    """The button of the message that says what was done."""
+    form = await here.form()
+    answers = (await here.call(TAKE_BACK, {"actions": list(form.all("action"))})).answers
+    left = [each for each in answers if not each.counted]
+    done = len(answers) - len(left)
+    text = f"Undone: {plural(done, 'change')}. " if done or not left else ""
+    if left:  # most of them are being done at this moment
+        text += f"{plural(len(left), 'change')} not undone: {left[0].standing}."
+    back = _back(form)
+    return await here.go(back, text.strip(), "warn" if left else "done", _undo([each.action for each in left], back))
+
+
+@api.post("/act")
+@permits(Permission.ACT, keeps_to_mailbox=True)
+async def act_on_many(here: Here, wanted: ActOnManyArguments) -> ActOnManyReply:
+    """Do the same to many messages; each gets an action of its own. Those that cannot be acted on are named."""
+    return await here.call(DO_MANY, wanted)
+
+
+async def _act(here: RequestContext, chosen: Sequence[str], order: Order, back: str) -> Response:
+    names = [dict(zip(("mailbox", "key"), each.split(" ", 1), strict=True)) for each in chosen if " " in each]
+    wanted = {"messages": names, "type": order.type, "parameters": dict(order.parameters)}
+    try:
+        reply = await here.call(DO_MANY, wanted)
+    except BadInput as error:
+        return await here.go(back, f"Nothing was changed: {error.problem}.", "bad")
+    made = [each.action for each in reply.messages if each.action is not None]
+    refused = [each for each in reply.messages if each.reason is not None]
+    text = f"{plural(len(made), 'message')} {order.past}."
+    if refused:
+        text += f" {plural(len(refused), 'message')} left as they were: {refused[0].reason}."
+    return await here.go(back, text, "warn" if refused else "done", _undo(made, back))
+
+
+def _undo(actions: Sequence[str], back: str) -> Undo | None:
+    return Undo("/mail/undo", {"action": actions, "back": [back]}) if actions else None
+
+
+def _back(form: Form) -> str:
+    """The list, or the page of a message, as its own links write it."""
+    back = urlsplit(form["back"] or "/mail")
+    if back.scheme or back.netloc or not f"{back.path}/".startswith("/mail/"):
+        raise BadInput("back", "is not a page of mail")
+    query = urlencode(parse_qsl(back.query))
+    return f"{back.path}?{query}" if query else back.path

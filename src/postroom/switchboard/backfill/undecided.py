@@ -1,0 +1,203 @@
+"""Mail that a backfill job brought and nothing has decided yet, and the line in which mail waits for money.
+
+Every job has its line, and live mail has one. Those who wait are served in the order in which they were accepted; the
+first of a line is released when money becomes free, and none is overtaken. A message whose job in the queue failed is
+`unjudged` and holds no other up.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, and_, delete, exists, func, select, update
+
+from postroom.audit import SYSTEM, Actor
+from postroom.db import Tx
+from postroom.db.database import insert
+from postroom.db.tables.mail import messages
+from postroom.db.tables.mail import undecided_mail as undecided
+from postroom.db.tables.queue import jobs as queued
+from postroom.db.tables.triage import decisions
+from postroom.domain.backfill import BackfillStatus
+from postroom.domain.jobs import CLASSIFY, JobState
+from postroom.queue import JobQueue, NewJob, QueueName
+from postroom.switchboard.backfill.job import BackfillEvent, BackfillJob, find_job, jobs_table, move_job
+
+OPEN, WAITING, UNJUDGED = "open", "waiting", "unjudged"
+_ALIVE = (JobState.QUEUED, JobState.RUNNING)
+
+
+def enter(tx: Tx, mail: Iterable[tuple[str, str, str]], now: datetime) -> None:
+    """Messages that were taken in, each with its backfill job and the queue's job that decides it."""
+    rows = [
+        {"message_id": message, "backfill_job_id": job, "queue_job_id": queue_job, "state": OPEN, "since": now}
+        for message, job, queue_job in mail
+    ]
+    if rows:
+        tx.execute(undecided.insert(), rows)
+
+
+def count_undecided(tx: Tx, job_id: str) -> int:
+    """How many of a job's messages are still to be decided."""
+    return _count(tx, job_id, undecided.c.state != UNJUDGED)
+
+
+def count_unjudged(tx: Tx, job_id: str) -> int:
+    """How many of a job's messages were given up."""
+    return _count(tx, job_id, undecided.c.state == UNJUDGED)
+
+
+def _count(tx: Tx, job_id: str, which: ColumnElement[bool]) -> int:
+    query = select(func.count()).select_from(undecided).where(undecided.c.backfill_job_id == job_id, which)
+    return int(tx.execute(query).scalar_one())
+
+
+def wait(tx: Tx, message_id: str, job_id: str | None, queue_job_id: str, now: datetime) -> None:
+    """Put a message into its line, or leave it at its place there."""
+    values = {"queue_job_id": queue_job_id, "state": WAITING, "since": now}
+    row = insert(tx, undecided).values(message_id=message_id, backfill_job_id=job_id, **values)
+    tx.execute(row.on_conflict_do_update(index_elements=["message_id"], set_=values))
+
+
+def is_behind(tx: Tx, job_id: str | None, queue_job_id: str) -> bool:
+    """Whether a message that was accepted earlier waits in the same line."""
+    mine = select(queued.c.seq).where(queued.c.id == queue_job_id).scalar_subquery()
+    earlier = exists().where(_in_line(job_id), queued.c.seq < mine)
+    return bool(tx.execute(select(earlier)).scalar_one())
+
+
+def leave_line(tx: Tx, message_id: str) -> None:
+    """A message got its money. Mail of a backfill job stays listed until it is decided."""
+    here = undecided.c.message_id == message_id
+    tx.execute(delete(undecided).where(here, undecided.c.backfill_job_id.is_(None)))
+    tx.execute(update(undecided).where(here, undecided.c.state == WAITING).values(state=OPEN))
+
+
+def release_first(tx: Tx, queue: JobQueue, job_ids: Iterable[str | None] | None = None) -> None:
+    """Let the first of each line try again; `job_ids` names the lines, None being that of live mail."""
+    query = select(undecided.c.backfill_job_id, undecided.c.queue_job_id, queued.c.state).where(
+        undecided.c.state == WAITING, undecided.c.queue_job_id == queued.c.id, queued.c.state.in_(_ALIVE)
+    )
+    wanted = None if job_ids is None else set(job_ids)
+    first: dict[str | None, str] = {}
+    for row in tx.execute(query.order_by(queued.c.seq)):
+        if wanted is None or row.backfill_job_id in wanted:
+            first.setdefault(row.backfill_job_id, row.queue_job_id)
+    queue.release_within(tx, first.values())
+
+
+def release_all(tx: Tx, queue: JobQueue, job_id: str) -> None:
+    """Let all mail of a job go on: it no longer waits for money."""
+    query = select(undecided.c.queue_job_id).where(undecided.c.backfill_job_id == job_id, undecided.c.state == WAITING)
+    queue.release_within(tx, list(tx.execute(query).scalars()))
+
+
+def decided(tx: Tx, queue: JobQueue, message_id: str, job_id: str | None, now: datetime) -> None:
+    """A message is decided. The last one of a job whose mail is all in completes the job.
+
+    The job is locked before those who wait, as a settlement does: else the two could wait for each other.
+    """
+    job = None if job_id is None else find_job(tx, job_id, lock=True)
+    gone = delete(undecided).where(undecided.c.message_id == message_id).returning(undecided.c.state)
+    state = tx.execute(gone).scalar()
+    if job is None:
+        return
+    if state == WAITING:
+        release_first(tx, queue, [job.id])
+    if job.walked_at is not None:
+        complete_if_decided(tx, job, now)
+
+
+def complete_if_decided(tx: Tx, job: BackfillJob, now: datetime, who: Actor = SYSTEM) -> BackfillJob:
+    """Complete a job whose mail is all in and decided. One that is paused is completed when it is resumed."""
+    may_end = job.status in (BackfillStatus.ACTIVE, BackfillStatus.PENDING, BackfillStatus.COST_CAPPED)
+    if job.walked_at is None or not may_end or count_undecided(tx, job.id):
+        return job
+    return move_job(tx, job, BackfillEvent.COMPLETE, who, now, completed_at=now)
+
+
+def give_up(tx: Tx, now: datetime) -> int:
+    """List as unjudged what the queue no longer works on, and complete the jobs that only waited for it."""
+    working = exists().where(queued.c.id == undecided.c.queue_job_id, queued.c.state.in_(_ALIVE))
+    dead = and_(undecided.c.state != UNJUDGED, ~working)
+    given_up = tx.execute(
+        update(undecided).where(dead).values(state=UNJUDGED, since=now).returning(undecided.c.backfill_job_id)
+    ).scalars()
+    count = len(list(given_up))
+    tx.execute(delete(undecided).where(undecided.c.state == UNJUDGED, undecided.c.backfill_job_id.is_(None)))
+    jobs = jobs_table(tx)
+    ending = (BackfillStatus.ACTIVE, BackfillStatus.PENDING, BackfillStatus.COST_CAPPED)
+    walked = select(jobs.c.id).where(jobs.c.walked_at.is_not(None), jobs.c.status.in_(ending)).order_by(jobs.c.id)
+    for job_id in list(tx.execute(walked).scalars()):
+        complete_if_decided(tx, find_job(tx, job_id, lock=True), now)
+    return count
+
+
+def try_again(tx: Tx, queue: JobQueue, job_id: str) -> int:
+    """Queue the messages that were given up once more, each as the job that failed, or as a new one if the queue has
+    forgotten that; answers how many."""
+    query = (
+        select(undecided.c.queue_job_id, queued.c.state, *(messages.c[name] for name in _TO_CLASSIFY))
+        .join(messages, messages.c.id == undecided.c.message_id)
+        .outerjoin(queued, queued.c.id == undecided.c.queue_job_id)
+        .where(undecided.c.backfill_job_id == job_id, undecided.c.state == UNJUDGED)
+        .order_by(undecided.c.queue_job_id)
+    )
+    rows = tx.execute(query).all()
+    for row in rows:
+        again = row.queue_job_id
+        if row.state in (JobState.FAILED, JobState.CANCELED):
+            queue.retry_within(tx, again)
+        elif row.state not in _ALIVE:
+            again = queue.add(tx, _classify_anew(row))[0].job_id
+        here = undecided.c.message_id == row.id
+        tx.execute(update(undecided).where(here).values(queue_job_id=again, state=OPEN))
+    return len(rows)
+
+
+def _classify_anew(row: Row[Any]) -> NewJob:
+    """Its first key stays spent, so it gets another one."""
+    key = f"{CLASSIFY.name}:{row.account_id or row.endpoint_identity}:{row.id}:{row.queue_job_id}"
+    payload = {"account_id": row.account_id, "message_id": row.id}
+    return NewJob(CLASSIFY.name, payload, QueueName.HISTORY, row.policy_tier, key=key)
+
+
+_TO_CLASSIFY = ("id", "account_id", "endpoint_identity", "policy_tier")
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedMail:
+    """How many of a job's messages were decided, and by whom."""
+
+    by_rule: int = 0
+    by_model: int = 0
+    left_alone: int = 0
+    """What no rule decided and no model was asked about, or what needs nothing done."""
+    for_review: int = 0
+    """Left to a person."""
+
+
+def judged(tx: Tx, job_id: str) -> JudgedMail:
+    by_source: Counter[str] = Counter()
+    query = (
+        select(decisions.c.source, decisions.c.needs_review, func.count().label("messages"))
+        .where(decisions.c.message_id == messages.c.id, messages.c.backfill_job_id == job_id)
+        .group_by(decisions.c.source, decisions.c.needs_review)
+    )
+    for_review = 0
+    for row in tx.execute(query):
+        if row.needs_review:
+            for_review += row.messages
+        else:
+            by_source[row.source] += row.messages
+    return JudgedMail(by_source["deterministic"], by_source["llm"], by_source["none"], for_review)
+
+
+def _in_line(job_id: str | None) -> ColumnElement[bool]:
+    line = undecided.c.backfill_job_id.is_(None) if job_id is None else undecided.c.backfill_job_id == job_id
+    alive = and_(undecided.c.queue_job_id == queued.c.id, queued.c.state.in_(_ALIVE))
+    return and_(undecided.c.state == WAITING, line, alive)

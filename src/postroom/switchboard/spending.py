@@ -1,0 +1,378 @@
+"""The budget of all model calls: a call is reserved before it is made and settled after it.
+
+Every reservation locks the day's row of `model_spend` first and a backfill job second, so that two processes never
+wait for each other, and no limit is passed by a micro-dollar. A message that finds no room waits in its line
+(`backfill/undecided.py`) and is released by the next settlement. The rules are in `domain/spending.py`; pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Row, delete, func, select, update
+
+from postroom import audit, kill_switch
+from postroom.audit import SYSTEM, Actor
+from postroom.db import Database, Tx
+from postroom.db.database import insert
+from postroom.db.tables.triage import model_reservations as reservations
+from postroom.db.tables.triage import model_spend as days
+from postroom.db.tables.triage import spend_limits
+from postroom.domain.backfill import BackfillStatus
+from postroom.domain.errors import BadInput
+from postroom.domain.ids import new_id
+from postroom.domain.money import NO_MONEY, Micros, format_dollars, from_cents
+from postroom.domain.spending import (
+    DayBook,
+    Denial,
+    Denied,
+    MoneyMoved,
+    NewCall,
+    ReservationState,
+    Reserved,
+    Room,
+    SpendLimit,
+    room_for,
+    settlement,
+)
+from postroom.domain.validation import MOST_CEILING_CENTS
+from postroom.queue import JobQueue
+from postroom.settings import BackfillSettings, ModelSettings
+from postroom.switchboard.backfill import ledger, undecided
+from postroom.switchboard.backfill.job import (
+    BackfillEvent,
+    BackfillJob,
+    change_job,
+    find_job,
+    is_legal,
+    jobs_table,
+    move_job,
+)
+from postroom.telemetry import logs
+
+log = logs.get(__name__)
+
+OVERRUN = "model.overrun"
+"""In the audit log: a call cost more than it could."""
+_CEILING = "model_ceiling"
+_KEEP_SETTLED = timedelta(days=30)
+_FORGET_AT_ONCE = 1_000
+_LOOK_AGAIN = timedelta(hours=1)
+"""How long mail whose job is paused or waits for a model rests, where nothing releases it before."""
+
+
+@dataclass(frozen=True, slots=True)
+class DaySpending:
+    """All model spend of a day."""
+
+    day: date
+    ceiling: Micros
+    backfill_share: Micros
+    reserved: Micros = NO_MONEY
+    settled: Micros = NO_MONEY
+    backfill_reserved: Micros = NO_MONEY
+    backfill_settled: Micros = NO_MONEY
+
+    def books(self, *, for_backfill: bool) -> tuple[DayBook, ...]:
+        all_of_it = DayBook(SpendLimit.CEILING, self.ceiling, self.reserved, self.settled)
+        if not for_backfill:
+            return (all_of_it,)
+        share = self.backfill_share, self.backfill_reserved, self.backfill_settled
+        return (all_of_it, DayBook(SpendLimit.BACKFILL_SHARE, *share))
+
+
+@dataclass(frozen=True, slots=True)
+class CeilingInForce:
+    ceiling: Micros
+    backfill_share: Micros
+    changed_at: datetime | None = None
+    changed_by: str | None = None
+    """None: the settings decide."""
+
+
+@dataclass(frozen=True)
+class ModelBudget:
+    queue: JobQueue
+    model: ModelSettings
+    backfill: BackfillSettings
+
+    def reserve(self, tx: Tx, call: NewCall) -> Reserved | Denied:
+        """Reserve the most that a call can cost, or say why it is not made now."""
+        now = self.queue.clock.now()
+        today = ledger.day_of(now, self.backfill.zone)
+        self.settle_expired(tx, now, call.backfill_job_id)
+        spending = self._day(tx, today, lock=True)
+        if call.backfill_job_id is None:
+            return self._reserve_live(tx, call, spending, now)
+        job = ledger.turn_day(tx, self.backfill, find_job(tx, call.backfill_job_id, lock=True), now)
+        return self._held_up(tx, job, call, now) or self._reserve_for(tx, job, call, spending, now)
+
+    def hold(self, tx: Tx, call: NewCall, reason: str) -> Denied:
+        """Let a message of a backfill job wait for a model that cannot be asked: nothing is judged unmetered."""
+        now = self.queue.clock.now()
+        job = find_job(tx, str(call.backfill_job_id), lock=True)
+        held_up = self._held_up(tx, job, call, now)
+        if held_up is None and job.status_reason != reason:
+            change_job(tx, job, now, status_reason=reason)
+        return held_up or self._waits(tx, call, reason, now + _LOOK_AGAIN, now)
+
+    def settle(self, tx: Tx, call_id: str, cost: Micros | None) -> None:
+        """The call has ended, at this cost; None where that is not known: then it counts at its most. Only the first
+        settlement counts, and one late correction of an uncertain one."""
+        if cost is not None and cost < 0:
+            raise BadInput("cost", f"{cost} is negative")
+        found = self._reservation(tx, call_id)
+        if found is None:
+            raise BadInput("call_id", f"nothing was reserved for the call {call_id}")
+        now = self.queue.clock.now()
+        self._day(tx, found.day, lock=True)
+        locked = self._lock_jobs(tx, {found.backfill_job_id, *self._stopped_on(tx, found.day, now)})
+        row = self._reservation(tx, call_id)  # once more, now that no other process can change it
+        moved = None if row is None else settlement(ReservationState(row.state), row.most_microdollars, cost)
+        if row is None or moved is None:
+            return
+        job = self._move(tx, row, locked.pop(row.backfill_job_id, None), moved, now)
+        if moved.is_overrun:
+            self._tell_overrun(tx, row, job, cost, now)
+        elif job is not None:
+            locked[job.id] = job
+        for stopped in locked.values():
+            self.free_room(tx, stopped, now)
+        undecided.release_first(tx, self.queue)
+
+    def decided(self, tx: Tx, message_id: str, job_id: str | None) -> None:
+        """A message is decided; it waits for nothing any more."""
+        undecided.decided(tx, self.queue, message_id, job_id, self.queue.clock.now())
+
+    def uses_model(self, tx: Tx, job_id: str) -> bool:
+        """Whether a backfill job may ask the model at all."""
+        return find_job(tx, job_id).uses_model
+
+    def has_room(self, tx: Tx, job: BackfillJob, now: datetime) -> bool:
+        """Whether what last did not fit of a job fits today, under every limit."""
+        books = self._books(tx, job, self._day(tx, ledger.day_of(now, self.backfill.zone)))
+        return room_for(Micros(job.refused_microdollars or 1), books).room is Room.FITS
+
+    def free_room(self, tx: Tx, job: BackfillJob, now: datetime) -> BackfillJob:
+        """Let a job that was stopped today go on if there is room now: a call turned out to cost less, or a limit was
+        raised. The caller holds the job's lock."""
+        is_stopped = job.status is BackfillStatus.COST_CAPPED and job.auto_resume
+        if not is_stopped or job.capped_day != ledger.day_of(now, self.backfill.zone):
+            return job
+        return move_job(tx, job, BackfillEvent.FREE_ROOM, SYSTEM, now) if self.has_room(tx, job, now) else job
+
+    def today(self, tx: Tx) -> DaySpending:
+        return self._day(tx, ledger.day_of(self.queue.clock.now(), self.backfill.zone))
+
+    def ceiling(self, tx: Tx) -> CeilingInForce:
+        row = tx.execute(select(spend_limits).where(spend_limits.c.name == _CEILING)).one_or_none()
+        ceiling = from_cents(self.model.daily_ceiling_cents) if row is None else Micros(row.microdollars)
+        share = Micros(ceiling * self.backfill.share_of_ceiling_percent // 100)
+        return CeilingInForce(ceiling, share, *((None, None) if row is None else (row.changed_at, row.changed_by)))
+
+    def set_ceiling(self, tx: Tx, cents: int, who: Actor) -> CeilingInForce:
+        """Set the ceiling of all model spend a day, from now on."""
+        if isinstance(cents, bool) or not 0 <= cents <= MOST_CEILING_CENTS:
+            raise BadInput("ceiling", f"{cents!r} is not a number of cents within 0 to {MOST_CEILING_CENTS:,}")
+        now, before = self.queue.clock.now(), self.ceiling(tx)
+        today = ledger.day_of(now, self.backfill.zone)
+        self._day(tx, today, lock=True)
+        values = {"microdollars": from_cents(cents), "changed_at": now, "changed_by": who.name}
+        row = insert(tx, spend_limits).values(name=_CEILING, **values)
+        tx.execute(row.on_conflict_do_update(index_elements=["name"], set_=values))
+        subject, after = ("spend_limit", _CEILING), self.ceiling(tx)
+        said = {"before": {"microdollars": before.ceiling}, "after": {"microdollars": after.ceiling}}
+        audit.record(tx, who, "model.ceiling", subject, now, **said)
+        for stopped in self._lock_jobs(tx, self._stopped_on(tx, today, now)).values():
+            self.free_room(tx, stopped, now)
+        undecided.release_first(tx, self.queue)
+        return after
+
+    def _reserve_live(self, tx: Tx, call: NewCall, spending: DaySpending, now: datetime) -> Reserved | Denied:
+        found = room_for(call.most, spending.books(for_backfill=False))
+        may_wait = call.message_id is not None and call.queue_job_id is not None
+        if found.room is Room.FITS:
+            return self._reserved(tx, call, None, spending.day, now)
+        if found.room is Room.WAITS and may_wait:
+            return self._waits(tx, call, "the model's money of today is in use", self._next_deadline(tx, now), now)
+        return Denied(Denial.NOT_ASKED, _why_not(call.most, found.tight), now)
+
+    def _reserve_for(
+        self, tx: Tx, job: BackfillJob, call: NewCall, spending: DaySpending, now: datetime
+    ) -> Reserved | Denied:
+        found = room_for(call.most, self._books(tx, job, spending))
+        if found.room is Room.NEVER:
+            return Denied(Denial.NOT_ASKED, _why_not(call.most, found.tight), now)
+        if undecided.is_behind(tx, job.id, str(call.queue_job_id)):
+            return self._waits(tx, call, "earlier mail of its job waits too", self._next_deadline(tx, now), now)
+        if found.room is Room.FITS:
+            return self._reserved(tx, call, job, spending.day, now)
+        if found.room is Room.WAITS:
+            reason = "the day's budget of its backfill job is in use"
+            return self._waits(tx, call, reason, self._next_deadline(tx, now), now)
+        job = ledger.stop_at_cap(tx, self.backfill, job, call.most, now, found.tight)
+        until = ledger.next_day(now, self.backfill.zone)
+        return self._waits(tx, call, job.status_reason or "the day's budget is spent", until, now)
+
+    def _held_up(self, tx: Tx, job: BackfillJob, call: NewCall, now: datetime) -> Denied | None:
+        """Why the job's mail may not be asked about now, whatever it costs; None if it may."""
+        if job.status is BackfillStatus.CANCELLED:
+            return Denied(Denial.RULES_ONLY, "its backfill job was cancelled", now)
+        switch = kill_switch.state(tx, self.backfill)
+        if not switch.in_force:
+            return self._waits(tx, call, f"backfill is off: {switch.reason}", now + _LOOK_AGAIN, now)
+        if job.status in (BackfillStatus.PAUSED, BackfillStatus.ERROR):
+            return self._waits(tx, call, f"its backfill job is {job.status}", now + _LOOK_AGAIN, now)
+        if job.status is BackfillStatus.COST_CAPPED:
+            until = ledger.next_day(now, self.backfill.zone)
+            return self._waits(tx, call, "the cap of its backfill job is reached", until, now)
+        return None
+
+    def _waits(self, tx: Tx, call: NewCall, reason: str, until: datetime, now: datetime) -> Denied:
+        undecided.wait(tx, str(call.message_id), call.backfill_job_id, str(call.queue_job_id), now)
+        return Denied(Denial.WAIT, reason, until)
+
+    def _reserved(self, tx: Tx, call: NewCall, job: BackfillJob | None, day: date, now: datetime) -> Reserved:
+        call_id = new_id()
+        tx.execute(
+            reservations.insert().values(
+                call_id=call_id,
+                backfill_job_id=call.backfill_job_id,
+                day=day,
+                most_microdollars=call.most,
+                state=ReservationState.RESERVED,
+                deadline=call.deadline,
+                reserved_at=now,
+            )
+        )
+        _add(tx, day, reserved=call.most, of_backfill=job is not None)
+        if job is not None:
+            ledger.book(tx, job, day, now, reserved=call.most)
+            if job.status_reason is not None:  # it waited for a model, which is here again
+                change_job(tx, job, now, status_reason=None)
+        if call.message_id is not None:
+            undecided.leave_line(tx, call.message_id)
+            undecided.release_first(tx, self.queue, [call.backfill_job_id])
+        return Reserved(call_id, day)
+
+    def settle_expired(self, tx: Tx, now: datetime, own_job_id: str | None = None) -> int:
+        """Settle calls whose answer can no longer come at their most; how many. Days are locked before jobs, both in
+        order, and with them the job that a reservation is for."""
+        today = ledger.day_of(now, self.backfill.zone)
+        late = (reservations.c.state == ReservationState.RESERVED) & (reservations.c.deadline <= now)
+        found = tx.execute(select(reservations).where(late)).all()
+        for day in sorted({row.day for row in found} | ({today} if found else set())):
+            self._day(tx, day, lock=True)
+        locked = self._lock_jobs(tx, {row.backfill_job_id for row in found} | ({own_job_id} if found else set()))
+        for row in tx.execute(select(reservations).where(late).order_by(reservations.c.call_id)).all():
+            job = locked.get(row.backfill_job_id)
+            if (row.backfill_job_id is None) != (job is None):
+                continue  # it expired while we waited for the locks: the next reservation settles it
+            moved = settlement(ReservationState.RESERVED, row.most_microdollars, None)
+            if moved is not None:
+                log.warning("model.call_uncertain", call=row.call_id, most=row.most_microdollars)
+                job = self._move(tx, row, job, moved, now)
+                if job is not None:
+                    locked[job.id] = job
+        return len(found)
+
+    def _move(
+        self, tx: Tx, row: Row[Any], job: BackfillJob | None, moved: MoneyMoved, now: datetime
+    ) -> BackfillJob | None:
+        settled = (row.settled_microdollars or 0) + moved.settled
+        values = {"state": moved.state, "settled_microdollars": settled, "closed_at": now}
+        tx.execute(update(reservations).where(reservations.c.call_id == row.call_id).values(**values))
+        _add(tx, row.day, reserved=moved.reserved, settled=moved.settled, of_backfill=job is not None)
+        if job is None:
+            return None
+        return ledger.book(tx, job, row.day, now, reserved=moved.reserved, settled=moved.settled)
+
+    def _books(self, tx: Tx, job: BackfillJob, day: DaySpending) -> tuple[DayBook, ...]:
+        """All that a call of the job counts against."""
+        return (*day.books(for_backfill=True), ledger.spend_on(tx, job.id, day.day).book(job.cap))
+
+    def _lock_jobs(self, tx: Tx, job_ids: Collection[str | None]) -> dict[str | None, BackfillJob]:
+        """Always in the same order, and after the day."""
+        return {job_id: find_job(tx, job_id, lock=True) for job_id in sorted(filter(None, job_ids))}
+
+    def _stopped_on(self, tx: Tx, day: date, now: datetime) -> list[str]:
+        """The jobs that a limit of this day stopped and that go on by themselves; none, once the day is over."""
+        if day != ledger.day_of(now, self.backfill.zone):
+            return []
+        jobs = jobs_table(tx)
+        stopped = (jobs.c.status == BackfillStatus.COST_CAPPED) & (jobs.c.capped_day == day) & jobs.c.auto_resume
+        return list(tx.execute(select(jobs.c.id).where(stopped)).scalars())
+
+    def _tell_overrun(self, tx: Tx, row: Row[Any], job: BackfillJob | None, cost: Micros | None, now: datetime) -> None:
+        """A call cost more than it could: a price or a bound is wrong, so the job stops until a person has looked."""
+        most, paid = format_dollars(row.most_microdollars), format_dollars(Micros(cost or 0))
+        problem = f"a model call cost {paid}, more than the {most} it could cost: check model.name and its price"
+        log.error("model.cost_overrun", call=row.call_id, most=row.most_microdollars, cost=cost)
+        audit.record(tx, SYSTEM, OVERRUN, ("model_call", row.call_id), now, after={"problem": problem})
+        if job is not None and is_legal(BackfillEvent.OVERRUN, job.status):
+            move_job(tx, job, BackfillEvent.OVERRUN, SYSTEM, now, error=problem)
+
+    def _next_deadline(self, tx: Tx, now: datetime) -> datetime:
+        """When the first open reservation is settled at the latest; then a message that waits looks again."""
+        opened = reservations.c.state == ReservationState.RESERVED
+        first = tx.execute(select(func.min(reservations.c.deadline)).where(opened)).scalar()
+        return max(first, now) if isinstance(first, datetime) else now + timedelta(minutes=1)
+
+    def _reservation(self, tx: Tx, call_id: str) -> Row[Any] | None:
+        return tx.execute(select(reservations).where(reservations.c.call_id == call_id)).one_or_none()
+
+    def _day(self, tx: Tx, day: date, *, lock: bool = False) -> DaySpending:
+        limits = self.ceiling(tx)
+        empty = DaySpending(day, limits.ceiling, limits.backfill_share)
+        if lock:
+            nothing = {column.name: 0 for column in days.c if column.name != "day"}
+            tx.execute(insert(tx, days).values(day=day, **nothing).on_conflict_do_nothing())
+        query = select(days).where(days.c.day == day)
+        row = tx.execute(tx.locking(query) if lock else query).one_or_none()
+        return empty if row is None else DaySpending(*(day, empty.ceiling, empty.backfill_share), *_amounts(row))
+
+
+def forgetting_reservations(database: Database) -> Callable[[datetime], Awaitable[int]]:
+    """Deletes reservations that were settled long ago; the days keep their sums. An uncertain one stays."""
+
+    async def forget(now: datetime) -> int:
+        total = 0
+        while count := await database.write(lambda tx: _forget(tx, now - _KEEP_SETTLED)):
+            total += count
+        return total
+
+    return forget
+
+
+def _forget(tx: Tx, before: datetime) -> int:
+    over = (reservations.c.state == ReservationState.SETTLED) & (reservations.c.closed_at <= before)
+    some = select(reservations.c.call_id).where(over).limit(_FORGET_AT_ONCE)
+    return tx.execute(delete(reservations).where(reservations.c.call_id.in_(some))).rowcount
+
+
+def _amounts(row: Row[Any]) -> tuple[Micros, Micros, Micros, Micros]:
+    return (
+        Micros(row.reserved_microdollars),
+        Micros(row.settled_microdollars),
+        Micros(row.backfill_reserved_microdollars),
+        Micros(row.backfill_settled_microdollars),
+    )
+
+
+def _add(tx: Tx, day: date, *, reserved: int = 0, settled: int = 0, of_backfill: bool) -> None:
+    """The caller holds the day's lock."""
+    changes = {"reserved_microdollars": reserved, "settled_microdollars": settled}
+    if of_backfill:
+        changes |= {f"backfill_{name}": amount for name, amount in changes.items()}
+    values = {name: days.c[name] + amount for name, amount in changes.items()}
+    tx.execute(update(days).where(days.c.day == day).values(values))
+
+
+def _why_not(most: Micros, tight: DayBook | None) -> str:
+    limit = format_dollars(tight.limit) if tight is not None else "nothing"
+    if tight is not None and most > tight.limit:
+        return f"asking the model could cost {format_dollars(most)}, more than the {limit} that a whole day may cost"
+    return f"the ceiling of {limit} a day for all model spend is reached"
