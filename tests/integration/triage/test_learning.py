@@ -36,7 +36,7 @@ OTHERS = "bank@other.example"
 async def office(database: Database, clock: ManualClock, tmp_path: Path) -> AsyncIterator[TriageRig]:
     async with open_triage(database, clock, tmp_path) as office:
         await teach(office, {SHOP: "archive", OTHERS: "none"})
-        office.use(learned=learner(check_share=0.01))
+        office.use(learned=learner())
         yield office
 
 
