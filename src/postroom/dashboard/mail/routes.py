@@ -13,6 +13,7 @@ from fastapi import Path, Query
 from pydantic import ValidationError
 from starlette.responses import HTMLResponse, Response
 
+from postroom.app.owner_tools.search_tools import saved_as
 from postroom.dashboard.actions.routes import SNOOZE_HOURS
 from postroom.dashboard.context import Here, api_router, file_reply, named_by, pages_router, permits
 from postroom.dashboard.display.foreign_content import (
@@ -25,7 +26,9 @@ from postroom.dashboard.display.foreign_content import (
 )
 from postroom.dashboard.display.formatting import clean
 from postroom.dashboard.forms import FilterChoice, Form, mistake_in
-from postroom.dashboard.mail.by_tier import list_tier
+from postroom.dashboard.mail.by_tier import find_tier
+from postroom.dashboard.mail.conversations import ConversationList, list_conversations
+from postroom.dashboard.mail.list_settings import Density, density_of
 from postroom.dashboard.mail.message import (
     MailConversation,
     MessageDetail,
@@ -46,8 +49,9 @@ from postroom.dashboard.mail.search import (
     MailQuery,
     MailView,
     count_hits,
-    list_mail,
+    find_mail,
     mail_accounts,
+    mail_list,
     require_account,
 )
 from postroom.dashboard.mail.sidebar import MailPlaces, mail_places
@@ -90,12 +94,12 @@ async def mail_page(here: Here, wanted: MailWanted) -> Response:
         wanted = wanted.model_copy(update={"view": MailView.INBOX})
     asked, mistake, status = Form.filled(query=wanted.query, account=wanted.account), None, 200
     try:
-        found = await search(here, wanted)
+        found = await conversations(here, wanted)
     except BadInput as error:
         if error.field not in ("query", "account"):
             raise
         asked, mistake, status = asked.refused(error), mistake_in(wanted.query, error), 422
-        found = MailList([], None, None, (), await mail_accounts(here.services.shared))
+        found = ConversationList([], None, None, (), await mail_accounts(here.services.shared))
     account = wanted.account if not asked.errors else None
     is_search = bool(wanted.query) and wanted.is_first_page and not asked.errors
     return await here.page(
@@ -112,6 +116,9 @@ async def mail_page(here: Here, wanted: MailWanted) -> Response:
         places=await mail_places(here.services.shared, here.services.mail_counts, account),
         everywhere=wanted.model_copy(update={"query": f"in:anywhere {wanted.query}".strip(), "view": None}).filter,
         hours=SNOOZE_HOURS,
+        saved=await here.read(lambda tx: saved_as(tx, wanted.whole_query, wanted.account)) if wanted.query else None,
+        density=density_of(here.request),
+        densities=list(Density),
         address_of=message_path,
     )
 
@@ -141,8 +148,15 @@ def _place(wanted: MailQuery) -> str:
 async def search(here: Here, wanted: MailWanted) -> MailList:
     """Archived mail, newest first. Spam and trash only if the query asks for them, for example with `in:anywhere`."""
     if wanted.tier is not None:
-        return await list_tier(here.services.shared, wanted, wanted.tier)
-    return await list_mail(here.services.shared, wanted)
+        return mail_list(await find_tier(here.services.shared, wanted, wanted.tier))
+    return mail_list(await find_mail(here.services.shared, wanted))
+
+
+@api.get("/conversations")
+@permits(Permission.READ, named_by("account"))
+async def conversations(here: Here, wanted: MailWanted) -> ConversationList:
+    """The same mail as conversations, one row each. `keys` are the messages that a row stands for."""
+    return await list_conversations(here.services.shared, wanted)
 
 
 @dataclass(frozen=True, slots=True)
