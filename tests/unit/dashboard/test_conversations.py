@@ -47,7 +47,7 @@ def listed(*found: ArchivedMessage) -> list[ListedMail]:
     [
         (["Ann Example <ann@example.org>"] * 2, ("Ann Example",)),
         (["Ann Example <ann@example.org>", f"Owner <{ME.upper()}>"], ("Ann", "me")),
-        (["Example, Ann <ann@example.org>", "bob@example.org", ""], ("Ann", "bob", "")),
+        (['"Example, Ann" <ann@example.org>', "bob@example.org", ""], ("Ann", "bob", "")),
         (['"boss@bank.example" <eve@example.org>', ME], ("eve", "me")),
         ([f"P{each} X <p{each}@example.org>" for each in range(5)], ("P0", "…", "P3", "P4")),
     ],

@@ -44,11 +44,6 @@ def find_search(tx: Tx, name: str) -> SavedSearch:
     return _search(row)
 
 
-def saved_as(tx: Tx, query: str, mailbox: str | None) -> SavedSearch | None:
-    """Under which name this search is saved, if it is."""
-    return next((each for each in list_searches(tx) if (each.query, each.mailbox) == (query, mailbox)), None)
-
-
 def save_search(tx: Tx, new: SavedSearch, who: Actor) -> SavedSearch:
     """A name in use is refused, so that no search is lost by saving another. A query with a mistake is refused too."""
     now = new.saved_at

@@ -13,7 +13,6 @@ from fastapi import Path, Query
 from pydantic import ValidationError
 from starlette.responses import HTMLResponse, Response
 
-from postroom.app.owner_tools.search_tools import saved_as
 from postroom.dashboard.actions.routes import SNOOZE_HOURS
 from postroom.dashboard.context import Here, api_router, file_reply, named_by, pages_router, permits
 from postroom.dashboard.display.foreign_content import (
@@ -54,7 +53,7 @@ from postroom.dashboard.mail.search import (
     mail_list,
     require_account,
 )
-from postroom.dashboard.mail.sidebar import MailPlaces, mail_places
+from postroom.dashboard.mail.sidebar import MailPlace, MailPlaces, mail_places
 from postroom.dashboard.paging import BoundedCount
 from postroom.dashboard.rules.queries import name_suggestions
 from postroom.db import Tx
@@ -101,6 +100,7 @@ async def mail_page(here: Here, wanted: MailWanted) -> Response:
         asked, mistake, status = asked.refused(error), mistake_in(wanted.query, error), 422
         found = ConversationList([], None, None, (), await mail_accounts(here.services.shared))
     account = wanted.account if not asked.errors else None
+    beside = await mail_places(here.services.shared, here.services.mail_counts, account)
     is_search = bool(wanted.query) and wanted.is_first_page and not asked.errors
     return await here.page(
         "mail/list.html",
@@ -113,10 +113,10 @@ async def mail_page(here: Here, wanted: MailWanted) -> Response:
         title=_title(wanted),
         hits=await count_hits(here.services.shared, wanted) if is_search else None,
         here=_place(wanted),
-        places=await mail_places(here.services.shared, here.services.mail_counts, account),
+        places=beside,
         everywhere=wanted.model_copy(update={"query": f"in:anywhere {wanted.query}".strip(), "view": None}).filter,
         hours=SNOOZE_HOURS,
-        saved=await here.read(lambda tx: saved_as(tx, wanted.whole_query, wanted.account)) if wanted.query else None,
+        saved=_saved(wanted, beside) if wanted.query else None,
         density=density_of(here.request),
         densities=list(Density),
         address_of=message_path,
@@ -141,6 +141,12 @@ def _place(wanted: MailQuery) -> str:
         filters["view"] = None
     query = urlencode({name: value for name, value in filters.items() if value is not None})
     return f"/mail?{query}" if query else "/mail"
+
+
+def _saved(wanted: MailQuery, beside: MailPlaces) -> MailPlace | None:
+    """The saved search that this one is, if it is one."""
+    here = _place(wanted.model_copy(update={"query": wanted.whole_query, "view": None}))
+    return next((each for each in beside.searches if each.href == here), None)
 
 
 @api.get("")
