@@ -49,6 +49,8 @@ def listed(*found: ArchivedMessage) -> list[ListedMail]:
         (["Ann Example <ann@example.org>", f"Owner <{ME.upper()}>"], ("Ann", "me")),
         (['"Example, Ann" <ann@example.org>', "bob@example.org", ""], ("Ann", "bob", "")),
         (['"boss@bank.example" <eve@example.org>', ME], ("eve", "me")),
+        (["Me <eve@example.org>", "Me Too <eve@example.com>"], ("eve", "eve")),
+        (["Me <eve@example.org>"], ("eve@example.org",)),
         ([f"P{each} X <p{each}@example.org>" for each in range(5)], ("P0", "…", "P3", "P4")),
     ],
 )

@@ -25,6 +25,7 @@ from postroom.dashboard.mail.search import (
     ListedMail,
     MailQuery,
     MailRow,
+    NamedAddress,
     find_mail,
     row_of,
     sender_of,
@@ -120,19 +121,22 @@ def conversations(
 
 
 def people_of(messages: Iterable[ArchivedMessage], own: Collection[str]) -> tuple[str, ...]:
-    """The writers of these messages, in their order. A name that looks like an address gives way to the real one."""
-    names: dict[str, tuple[str, str]] = {}
+    """The writers of these messages, in their order: the whole name of one, the first names of several."""
+    names: dict[str, str] = {}
     for message in messages:
         sender = sender_of(message.sender)
-        whole = sender.name if sender.name and "@" not in sender.name else sender.address
         is_own = sender.address.lower() in own
-        names.setdefault(
-            ME if is_own else sender.address.lower() or whole, (ME, ME) if is_own else (whole, _short(whole))
-        )
+        names.setdefault(ME if is_own else sender.address.lower(), ME if is_own else _honest_name(sender))
     if len(names) == 1:
-        return tuple(whole for whole, _ in names.values())
-    short = [short for _, short in names.values()]
+        return tuple(names.values())
+    short = [each if each == ME else _short(each) for each in names.values()]
     return tuple(short) if len(short) <= _MOST_PEOPLE else (short[0], _CUT, *short[1 - _MOST_PEOPLE :])
+
+
+def _honest_name(sender: NamedAddress) -> str:
+    """The address, if the name looks like another address, or like the owner."""
+    poses = "@" in sender.name or ME in sender.name.casefold().split()
+    return sender.address if poses or not sender.name else sender.name
 
 
 def _short(name: str) -> str:
