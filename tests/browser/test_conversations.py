@@ -28,7 +28,7 @@ async def test_conversations_are_archived_and_brought_back_and_pages_reached_by_
     page = await window.open("/mail")
     rows, said = page.locator(".mail"), page.get_by_role("status").first
     await expect(rows).to_have_count(3)
-    await expect(rows.first.locator(".who")).to_have_text("Ann, me, Bob 3 messages", use_inner_text=False)
+    await expect(rows.first.locator(".who")).to_have_text("Ann, me, Bob 3 messages")
     for key in ("j", "x", "j", "j", "Shift+X"):
         await page.keyboard.press(key)
     await expect(page.locator("[data-selected]")).to_have_text("3 selected")

@@ -118,7 +118,11 @@ async def mail_places(shared: SharedServices, counts: MailCounts, account: str |
         if len(mailboxes) > 1
         else [],
         views=[place("Inbox", unread, account=account), *waiting, *_views(account)],
-        searches=[MailPlace(s.name, _path(query=s.query, account=s.mailbox), None, None) for s in saved],
+        searches=[
+            MailPlace(each.name, _path(query=each.query, account=each.mailbox), None, None)
+            for each in saved
+            if account is None or each.mailbox in (None, account)
+        ],
         tiers=tiers,
         labels=[place(name, f"{query} is:unread", query=query, account=account) for name, query in labels.items()],
     )
