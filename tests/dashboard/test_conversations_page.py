@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from importlib.resources import files
 
 import pytest
 from sqlalchemy import select
@@ -138,13 +139,17 @@ async def test_the_density_is_remembered_by_the_browser_and_is_in_the_page_from_
         assert '<ol class="mails comfortable"' in (await other.get("/mail")).text
 
 
-async def test_the_shortcuts_are_on_every_page_and_have_one_of_their_own(site: Site) -> None:
-    for path in ("/keyboard", "/queue"):
-        page = (await site.get(path)).text
-        assert '<dialog id="keys"' in page
-        assert 'href="/keyboard" data-help' in page
-        for link in ('href="/mail" data-go="g i"', 'href="/approvals" data-go="g a"', 'href="/queue" data-go="g q"'):
-            assert link in page
-    said = text_of((await site.get("/keyboard")).text.partition("<main")[2].partition("</main>")[0])
+async def test_the_shortcuts_have_a_page_that_every_page_links_to_and_that_names_every_key(site: Site) -> None:
+    assert 'href="/keyboard" data-help' in (await site.get("/queue")).text
+    page = (await site.get("/keyboard")).text
+    shown, _, sheet = page.partition('<template id="key-dialog">')
+    assert '<dialog id="keys"' in sheet
+    script = files("postroom.dashboard").joinpath("static", "keys.js").read_text(encoding="utf-8")
+    listed = re.search(r"PAGES = {(.*?)}", script, re.DOTALL)
+    assert listed is not None
+    for key, path in re.findall(r'"(.+?)": "(.+?)"', listed[1]):
+        strokes = " ".join(f"<kbd>{each}</kbd>" for each in key.split())
+        assert re.search(rf'<dt>{strokes} </dt><dd><a href="{path}">', shown), key
     for words in ("Keyboard shortcuts", "j k Next, previous row", "# Move to the trash", "a Approve"):
-        assert words in said
+        assert words in text_of(shown)
+        assert words in text_of(sheet)

@@ -1,4 +1,4 @@
-"""The page of keyboard shortcuts, for those who open it by its link; `?` shows the same on every page."""
+"""The page of keyboard shortcuts, for those who open it by its link; `?` shows the same above any page."""
 
 from __future__ import annotations
 

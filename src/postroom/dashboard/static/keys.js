@@ -131,21 +131,37 @@ function press(target) {
   }
 }
 
-// `g` and a second key soon after it lead to a page; so does one key that this page has no use for, such as `/`.
+// `g` and a second key soon after it lead to a page; so does `/` where a page has no search of its own.
+const PAGES = {
+  "/": "/mail#f-query",
+  "g i": "/mail",
+  "g a": "/approvals",
+  "g r": "/review",
+  "g q": "/queue",
+};
 const GO_WITHIN_MS = 1500;
 let goSince = -Infinity;
 
 function go(key) {
-  const link = document.querySelector(`#keys a[data-go="${CSS.escape(key)}"]`);
-  link?.click();
-  return link !== null;
+  if (!Object.hasOwn(PAGES, key)) return false;
+  location.assign(PAGES[key]);
+  return true;
 }
 
-function openHelp() {
-  const help = document.getElementById("keys");
-  if (!help?.showModal) return false;
-  if (!help.open) help.showModal();
-  return true;
+// The page of shortcuts has the sheet as a template.
+const HELP = "/keyboard";
+
+async function openHelp() {
+  const known = document.getElementById("keys");
+  if (known) return known.showModal();
+  try {
+    const answer = await fetch(HELP, { headers: { "X-Live": "1", Accept: "text/html" }, redirect: "error" });
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    document.body.append(document.importNode(page.getElementById("key-dialog").content, true));
+    document.getElementById("keys").showModal();
+  } catch {
+    location.assign(HELP); // which says what is wrong
+  }
 }
 
 function handled(event) {
@@ -158,7 +174,7 @@ function handled(event) {
   if (target) {
     if (!event.repeat) press(target);
   } else if (key === "g") goSince = timeStamp;
-  else if (key === "?") return openHelp();
+  else if (key === "?") openHelp();
   else if (form && (key === "j" || key === "k")) move(form, key === "j" ? 1 : -1);
   else if (form && key.toLowerCase() === "x") toggle(event.shiftKey);
   else return go(key);
@@ -172,7 +188,9 @@ document.addEventListener("keydown", (event) => {
 });
 
 document.addEventListener("click", (event) => {
-  if (event.target.closest?.("[data-help]") && openHelp()) event.preventDefault();
+  if (!event.target.closest?.("[data-help]") || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  openHelp();
 });
 
 function start() {
