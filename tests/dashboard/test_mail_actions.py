@@ -139,8 +139,8 @@ async def test_the_page_of_a_message_has_a_toolbar_and_a_history(site: Site) -> 
         page = (await site.get(f"{path}?list=view%3Dinbox")).text
         for words in ("Archive", "☆ Star", "Mark as read", "Trash", "Snooze", "Reply", "Forward", "Make a rule"):
             assert words in page
-        assert f'rel="prev" data-key="k" href="{inbox.path(2)}?list=view%3Dinbox"' in page
-        assert f'rel="next" data-key="j" href="{inbox.path(0)}?list=view%3Dinbox"' in page
+        assert f'rel="prev" aria-keyshortcuts="k" href="{inbox.path(2)}?list=view%3Dinbox"' in page
+        assert f'rel="next" aria-keyshortcuts="j" href="{inbox.path(0)}?list=view%3Dinbox"' in page
         answer = await site.post(f"{path}/act", intent="archive", list="view=inbox")
         assert answer.headers["location"] == f"{path}?list=view%3Dinbox"
         page = text_of((await site.get(path)).text)

@@ -27,9 +27,9 @@ TWO_PARTS = (
 def mail(
     number: int, body: str = "\r\nHello", *, sender: str = "Ann <ann@example.org>", **more: object
 ) -> IncomingMail:
-    """Each an hour after the one before; all in one conversation unless told otherwise."""
+    """Each an hour after the one before, and a conversation of its own unless told otherwise."""
     head = f"From: {sender}\r\nTo: {ME}\r\nSubject: Letter {number}\r\nMessage-ID: <{number}@example.org>\r\n"
-    given = {"thread_id": "t1", "labels": frozenset({"INBOX", "work"}), **more}
+    given = {"thread_id": f"t{number}", "labels": frozenset({"INBOX", "work"}), **more}
     received = BEGINNING + timedelta(hours=number)
     return IncomingMail((head + body).encode(), Provenance.API, f"18f{number:013}", received=received, **given)  # type: ignore[arg-type]
 
@@ -166,7 +166,7 @@ async def test_a_message_says_what_was_decided_and_done_and_why(site: Site) -> N
 
 
 async def test_a_conversation_is_all_of_its_messages_oldest_first(site: Site) -> None:
-    keys = await archive_mail(site, [mail(1, "\r\nfirst"), mail(9_000, "\r\nlast"), mail(2, thread_id="t2")])
+    keys = await archive_mail(site, [mail(1, "\r\nfirst"), mail(9_000, "\r\nlast", thread_id="t1"), mail(2)])
     said = text_of((await site.get(f"/mail/{ME}/{keys[0]}/thread")).text)
     assert said.index("first") < said.index("last")
     assert "2 messages, oldest first" in said
@@ -177,7 +177,7 @@ async def test_a_conversation_is_all_of_its_messages_oldest_first(site: Site) ->
 
 
 async def test_a_very_long_conversation_comes_in_parts_and_nothing_is_missing(site: Site) -> None:
-    keys = await archive_mail(site, [mail(number) for number in range(250)])
+    keys = await archive_mail(site, [mail(number, thread_id="t1") for number in range(250)])
     seen, before = list[str](), None
     while True:
         query = "" if before is None else f"?before={before}"

@@ -19,6 +19,7 @@ from postroom.app.owner_tools.learning_tools import LearningTools
 from postroom.app.owner_tools.past_mail_tools import PastMailTools
 from postroom.app.owner_tools.review_tools import ReviewTools
 from postroom.app.owner_tools.rule_tools import RuleTools
+from postroom.app.owner_tools.search_tools import SearchTools
 from postroom.archive.backend import ArchiveBackend
 from postroom.archive.search import Search
 from postroom.archive.service import ArchiveService
@@ -97,6 +98,7 @@ def owner_tools(
     yield from ReviewTools(queue).tools()
     yield from RuleTools(queue.database, queue.clock, safety, archive).tools()
     yield from PastMailTools(queue, archive).tools()
+    yield from SearchTools(queue.database, queue.clock).tools()
     yield from LearningTools(queue, settings.learning).tools()
     yield from WebTools(web).tools()
 

@@ -75,6 +75,14 @@ class ArchivedThread:
     problems: tuple[ShardProblem, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ArchivedThreads:
+    """Messages of several conversations, newest first."""
+
+    messages: tuple[ArchivedMessage, ...]
+    problems: tuple[ShardProblem, ...] = ()
+
+
 TimeLeft = Callable[[], float]
 """Seconds until a query is given up."""
 
@@ -106,6 +114,9 @@ class SearchQuestion(Protocol):
         """The owner's labels, by name."""
 
     def thread(self, thread_id: str, newest: int | None, before: int | None) -> tuple[ArchivedMessage, ...]: ...
+
+    def threads(self, thread_ids: Sequence[str], newest: int) -> tuple[ArchivedMessage, ...]:
+        """Of all these conversations together the newest so many messages, newest first."""
 
 
 class SearchQuestions(Protocol):
@@ -276,6 +287,11 @@ class Search:
         ask = self._question(EVERYTHING, [account])
         messages = ask.thread(thread_id, newest, before)
         return ArchivedThread(messages, ask.problems)
+
+    def threads(self, account: str, thread_ids: Sequence[str], *, newest: int) -> ArchivedThreads:
+        """The newest so many messages of these conversations, spam and trash too. For a list, which shows many."""
+        ask = self._question(EVERYTHING, [account])
+        return ArchivedThreads(ask.threads(thread_ids, newest) if thread_ids else (), ask.problems)
 
     def accounts(self) -> list[str]:
         """Accounts whose mail can be searched."""

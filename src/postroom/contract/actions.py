@@ -14,7 +14,9 @@ from postroom.domain.actions import ActionStatus, ActionType, Origin
 from postroom.domain.validation import LONGEST_NOTE
 
 MOST_AT_ONCE = 200
-"""Messages, or actions, in one call."""
+"""Approvals in one call."""
+MOST_MESSAGES = 700
+"""Messages, or actions on them, in one call: all that a page of conversations stands for."""
 
 
 class VerdictArguments(Arguments):
@@ -31,7 +33,7 @@ class AnswerManyArguments(VerdictArguments):
 
 
 class TakeBackArguments(Arguments):
-    actions: list[Id] = Field(min_length=1, max_length=MOST_AT_ONCE)
+    actions: list[Id] = Field(min_length=1, max_length=MOST_MESSAGES)
 
 
 class ActionArguments(Arguments):
@@ -60,7 +62,7 @@ class MailName(Arguments):
 
 
 class ActOnManyArguments(Arguments):
-    messages: list[MailName] = Field(min_length=1, max_length=MOST_AT_ONCE)
+    messages: list[MailName] = Field(min_length=1, max_length=MOST_MESSAGES)
     type: ActionType = Field(description="not forward, auto_reply or delete: those are done one by one")
     parameters: dict[str, Any] = Field({}, description="as the type needs them: label; until, or amount with units")
 

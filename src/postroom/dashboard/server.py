@@ -24,6 +24,7 @@ from postroom.dashboard import (
     archive,
     audit,
     connectors,
+    keyboard,
     overview,
     queue,
     review,
@@ -39,7 +40,7 @@ from postroom.dashboard.display import rendering
 from postroom.dashboard.filters import routes as filters
 from postroom.dashboard.filters import why
 from postroom.dashboard.live_updates import MEDIA_TYPE, TOPICS, LiveHub, live_events
-from postroom.dashboard.mail import acting, writing
+from postroom.dashboard.mail import acting, list_settings, writing
 from postroom.dashboard.mail import routes as mail
 from postroom.dashboard.problems import error_response
 from postroom.dashboard.rules import guidance, learning, suggestions
@@ -80,10 +81,13 @@ ROUTERS: tuple[APIRouter, ...] = (
     overview.pages,
     overview.api,
     series.api,
+    keyboard.pages,
     mail.pages,
     writing.pages,
     acting.pages,
     acting.api,
+    list_settings.pages,
+    list_settings.api,
     mail.api,
     always_allow.pages,
     approvals.pages,

@@ -218,6 +218,14 @@ def test_a_long_thread_is_read_from_its_end(archive_place: ArchiveBackend, searc
     assert [message.subject for message in older] == ["Letter 1", "Letter 2"]
 
 
+def test_several_threads_are_read_at_once_newest_first(archive_place: ArchiveBackend, search: Search) -> None:
+    put(archive_place, [prepared_mail(number, thread=f"t{number % 3}") for number in range(8)])
+    found = search.threads(ACCOUNT, ["t0", "t2", "unknown"], newest=4).messages
+    assert [message.subject for message in found] == ["Letter 6", "Letter 5", "Letter 3", "Letter 2"]
+    assert search.threads(ACCOUNT, [], newest=4).messages == ()
+    assert search.threads(OTHER, ["t0"], newest=4).messages == ()
+
+
 def test_a_message_is_found_by_its_key_in_whichever_shard_of_its_account(
     archive_place: ArchiveBackend, search: Search
 ) -> None:

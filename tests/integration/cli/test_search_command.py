@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from postroom.app import App
+from postroom.app.owner_tools.search_tools import SavedSearch, save_search
 from postroom.archive.layout import ShardName, path_of
 from postroom.archive.messages import IncomingMail, Provenance
 from postroom.archive.preparing import PreparedMail, prepare
+from postroom.audit import Actor
 from postroom.cli.main import tree
+from postroom.cli.session import me, with_app
 from postroom.domain.errors import BadInput
 from tests.support.archives import ACCOUNT, fill_shards
 from tests.support.commands import in_this_process as postroom
@@ -93,3 +97,18 @@ def test_an_answer_with_a_gap_says_so(archive: Path) -> None:
     assert done.code == 1
     assert "An old plan" in done.stdout
     assert f"not searched: {ACCOUNT}/2025.db" in done.stderr
+
+
+@pytest.mark.req("UX-1")
+def test_a_saved_search_is_run_by_its_name(archive: Path) -> None:
+    async def save(app: App) -> None:
+        search = SavedSearch("Lunch plans", "lunch subject:old", ACCOUNT, app.clock.now())
+        await app.database.write(lambda tx: save_search(tx, search, Actor.of(me())))
+
+    with_app(save)
+    assert "An old plan" in printed("search", "--saved", "lunch  PLANS")
+    unknown = postroom("search", "--saved", "dinner")
+    assert unknown.code != 0
+    assert "there is no saved search “dinner”; there are Lunch plans" in " ".join(unknown.stderr.split())
+    assert "write a query, or `--saved NAME`" in postroom("search", "lunch", "--saved", "x").stderr
+    assert "write a query, or `--saved NAME`" in postroom("search").stderr

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from postroom.actions.lifecycle import Action
-from postroom.dashboard.mail.current import labels_after, still_matches
+from postroom.dashboard.mail.current import label_place, labels_after, still_matches
 from postroom.domain.actions import ActionStatus, ActionType, Origin
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -53,3 +53,11 @@ def test_changes_are_made_in_their_order(changes: list[Action], labels: tuple[st
 )
 def test_a_list_keeps_what_still_belongs_to_it(query: str, labels: tuple[str, ...], matches: bool) -> None:
     assert still_matches(query, labels, NOW) is matches
+
+
+@pytest.mark.parametrize(
+    ("query", "is_all"),
+    [("in:inbox is:unread", True), ("label:work -in:trash", True), ("", True), ("in:inbox invoice", False)],
+)
+def test_whether_labels_alone_tell_what_a_query_finds(query: str, is_all: bool) -> None:
+    assert label_place(query, NOW).is_all is is_all

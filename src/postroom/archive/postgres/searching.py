@@ -276,6 +276,10 @@ class PostgresQuestion:
         messages = self._registered("r.thread_id = ANY(%s) AND r.id < %s", (sayable([thread_id]), bound), newest)
         return tuple(sorted(messages, key=lambda message: (message.date, message.row_id, message.shard)))
 
+    def threads(self, thread_ids: Sequence[str], newest: int) -> tuple[ArchivedMessage, ...]:
+        messages = self._registered("r.thread_id = ANY(%s)", (sayable(thread_ids),), newest)
+        return tuple(sorted(messages, key=lambda message: message.row_id, reverse=True))
+
     def _limit_statements(self, session: ArchiveSession) -> None:
         """Until the end of the transaction: some questions have less time than a search."""
         milliseconds = max(int(self._time_left() * 1_000), 1)

@@ -161,6 +161,15 @@ class ShardQuestion:
         latest = sorted(messages, key=lambda message: message.row_id, reverse=True)[:newest]
         return tuple(sorted(latest, key=lambda message: (message.date, message.row_id, message.shard)))
 
+    def threads(self, thread_ids: Sequence[str], newest: int) -> tuple[ArchivedMessage, ...]:
+        marks = ", ".join("?" * len(thread_ids))
+        ids = f"SELECT id FROM messages WHERE thread_id IN ({marks}) ORDER BY id DESC LIMIT ?"  # from the index alone
+        sql = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE id IN ({ids})"
+        values = (*thread_ids, newest)
+        answers = self._ask_all(lambda reader: [reader.read_row(row) for row in reader.query(sql, values)])
+        messages = [message for answer in answers for message in answer]
+        return tuple(sorted(messages, key=lambda message: message.row_id, reverse=True)[:newest])
+
     def _read(self, found: Sequence[Found]) -> tuple[SearchHit, ...]:
         """The messages themselves, in the order in which they were found."""
         by_shard: dict[ShardName, list[int]] = {}

@@ -28,7 +28,9 @@ _INDENT = " " * 18
 
 
 def search(
-    query: Annotated[str, typer.Argument(help="The query, as in Gmail: words, from:, subject:, OR, - ...")],
+    query: Annotated[
+        str | None, typer.Argument(help="The query, as in Gmail: words, from:, subject:, OR, - ...")
+    ] = None,
     limit: Annotated[int, typer.Option(help="Show at most this many, 1 to 500.")] = 20,
     sort: Annotated[Sort, typer.Option(help="Newest first, or best match first.")] = Sort.DATE,
     account: Annotated[
@@ -36,12 +38,16 @@ def search(
     ] = None,
     after: Annotated[str | None, typer.Option(help="Continue after a page, with the token that it printed.")] = None,
     count: Annotated[bool, typer.Option("--count", help="Print only the number of matches.")] = False,
+    saved: Annotated[
+        str | None, typer.Option("--saved", metavar="NAME", help="Run a search that was saved under this name.")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Search the archive.
 
     Spam and trash are left out unless the query names them; `in:anywhere` searches everything.
     """
+    query, account = _asked(query, saved, account)
     if query.startswith("--"):
         raise BadInput("option", f"there is no {query}; `postroom search --help` lists the options")
     with open_archive(settings.load()) as place, place.search() as archive:
@@ -63,6 +69,19 @@ def search(
     else:
         _print_page(answer, query, is_empty=is_empty)
     _warn(answer.problems)
+
+
+def _asked(query: str | None, saved: str | None, account: list[str] | None) -> tuple[str, list[str] | None]:
+    """The query and the accounts to search; a saved search may name a mailbox of its own."""
+    if (query is None) == (saved is None):
+        raise BadInput("query", "write a query, or `--saved NAME` for a saved one, but not both")
+    if saved is None:
+        return query or "", account
+    from postroom.app.owner_tools.search_tools import find_search
+    from postroom.cli.session import read
+
+    found = read(lambda tx: find_search(tx, saved))
+    return found.query, account or (None if found.mailbox is None else [found.mailbox])
 
 
 def require_accounts(wanted: Sequence[str] | None, known: Collection[str]) -> None:

@@ -1,6 +1,7 @@
 """Acting on mail from its list or its page, and taking that back: routes of pages and API, on one tool each.
 
-A form names messages as `mailbox key`, and what to do as `intent`; a row's own star is a button of the same form.
+A form names the messages of a row as `mailbox key key ..`, and what to do as `intent`; a row's own star is a button of
+the same form.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import urlencode
 
 from starlette.responses import Response
 
@@ -17,6 +18,7 @@ from postroom.dashboard.actions.routes import SNOOZE_HOURS
 from postroom.dashboard.context import Here, RequestContext, Undo, api_router, pages_router, permits
 from postroom.dashboard.display.formatting import plural
 from postroom.dashboard.forms import Form
+from postroom.dashboard.mail.list_settings import back_in
 from postroom.dashboard.mail.routes import MESSAGE_PAGE, Account, Key, message_path
 from postroom.domain.actions import ActionType
 from postroom.domain.errors import BadInput
@@ -71,7 +73,7 @@ def order_in(form: Form) -> Order:
 async def submit_mail(here: Here) -> Response:
     """The list's form: chosen messages, or the star of one row."""
     form = await here.form()
-    back = _back(form)
+    back = back_in(form)
     for button in (ActionType.STAR, ActionType.UNSTAR):
         if form[button]:
             return await _act(here, [form[button]], Order(button, _PAST[button]), back)
@@ -107,7 +109,7 @@ async def submit_undo(here: Here) -> Response:
     text = f"Undone: {plural(done, 'change')}. " if done or not left else ""
     if left:  # most of them are being done at this moment
         text += f"{plural(len(left), 'change')} not undone: {left[0].standing}."
-    back = _back(form)
+    back = back_in(form)
     return await here.go(back, text.strip(), "warn" if left else "done", _undo([each.action for each in left], back))
 
 
@@ -119,7 +121,8 @@ async def act_on_many(here: Here, wanted: ActOnManyArguments) -> ActOnManyReply:
 
 
 async def _act(here: RequestContext, chosen: Sequence[str], order: Order, back: str) -> Response:
-    names = [dict(zip(("mailbox", "key"), each.split(" ", 1), strict=True)) for each in chosen if " " in each]
+    rows = [row.split() for row in chosen]
+    names = [{"mailbox": row[0], "key": key} for row in rows for key in row[1:]]
     wanted = {"messages": names, "type": order.type, "parameters": dict(order.parameters)}
     try:
         reply = await here.call(DO_MANY, wanted)
@@ -127,7 +130,8 @@ async def _act(here: RequestContext, chosen: Sequence[str], order: Order, back: 
         return await here.go(back, f"Nothing was changed: {error.problem}.", "bad")
     made = [each.action for each in reply.messages if each.action is not None]
     refused = [each for each in reply.messages if each.reason is not None]
-    text = f"{plural(len(made), 'message')} {order.past}."
+    of_rows = f" in {plural(len(chosen), 'conversation')}" if len(names) > len(chosen) else ""
+    text = f"{plural(len(made), 'message')}{of_rows} {order.past}."
     if refused:
         text += f" {plural(len(refused), 'message')} left as they were: {refused[0].reason}."
     return await here.go(back, text, "warn" if refused else "done", _undo(made, back))
@@ -135,12 +139,3 @@ async def _act(here: RequestContext, chosen: Sequence[str], order: Order, back: 
 
 def _undo(actions: Sequence[str], back: str) -> Undo | None:
     return Undo("/mail/undo", {"action": actions, "back": [back]}) if actions else None
-
-
-def _back(form: Form) -> str:
-    """The list, or the page of a message, as its own links write it."""
-    back = urlsplit(form["back"] or "/mail")
-    if back.scheme or back.netloc or not f"{back.path}/".startswith("/mail/"):
-        raise BadInput("back", "is not a page of mail")
-    query = urlencode(parse_qsl(back.query))
-    return f"{back.path}?{query}" if query else back.path

@@ -21,7 +21,7 @@ from postroom.archive.layout import account_name
 from postroom.archive.messages import ArchivedMessage
 from postroom.archive.search import SearchHit, Snippet
 from postroom.dashboard.mail.current import MailboxId, changes_under_way, labels_after
-from postroom.dashboard.mail.search import GMAIL, MailList, MailQuery, mail_accounts, require_account, row_of
+from postroom.dashboard.mail.search import GMAIL, FoundMail, ListedMail, MailQuery, mail_accounts, require_account
 from postroom.dashboard.paging import SortOrder, row_before
 from postroom.db import Tx
 from postroom.db.tables.mail import messages
@@ -34,7 +34,7 @@ _SNIPPET = 240
 _NEWEST_FIRST = SortOrder((messages.c.received_at, messages.c.id), falling=("received_at", "id"))
 
 
-async def list_tier(shared: SharedServices, wanted: MailQuery, tier: Tier) -> MailList:
+async def find_tier(shared: SharedServices, wanted: MailQuery, tier: Tier) -> FoundMail:
     if wanted.query or wanted.view is not None or wanted.before is not None:
         raise BadInput("tier", "is a list of its own; leave out the query, the view and `before`")
     accounts = await mail_accounts(shared)
@@ -44,8 +44,8 @@ async def list_tier(shared: SharedServices, wanted: MailQuery, tier: Tier) -> Ma
     now = shared.app.clock.now()
     changes = await shared.app.database.read(lambda tx: changes_under_way(tx, archived.values(), now))
     rows = [_hit(row, archived[row.id], changes) for row in found if row.id in archived]
-    shown = [row_of(hit, tier) for hit in rows if _HIDDEN.isdisjoint(hit.message.labels)]
-    return MailList(shown, following, None, (), accounts)
+    shown = [ListedMail(hit, tier) for hit in rows if _HIDDEN.isdisjoint(hit.message.labels)]
+    return FoundMail(shown, following, None, (), accounts)
 
 
 def recent(tier: Tier, account: str | None, since: datetime) -> Select[Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Protocol
@@ -26,7 +27,7 @@ from postroom.domain.actions import ActionStatus as S
 from postroom.domain.actions import ActionType as A
 from postroom.domain.actions import Origin
 from postroom.mail.query import parse
-from postroom.mail.query.nodes import And, Labelled, Node, Not
+from postroom.mail.query.nodes import And, Anywhere, Labelled, Node, Not
 
 REPORTED_WITHIN = timedelta(minutes=2)
 """By then the live pass has reported it to the archive."""
@@ -98,11 +99,30 @@ def _change(action: Action, *, was_snoozed: bool) -> tuple[frozenset[str], froze
             return _CHANGES.get(action.type, (frozenset(), frozenset()))
 
 
+@dataclass(frozen=True, slots=True)
+class LabelPlace:
+    """What a query asks of labels throughout."""
+
+    parts: tuple[Node, ...]
+
+    @property
+    def is_all(self) -> bool:
+        """The query asks for nothing else, so that labels alone tell what it finds."""
+        return all(isinstance(part.part if isinstance(part, Not) else part, Labelled | Anywhere) for part in self.parts)
+
+    def has(self, labels: Sequence[str]) -> bool:
+        """Whether these labels are among those that it asks for; whatever else it asks is taken as true."""
+        have = {normal(each) for each in labels}
+        return all(_agrees(part, have) for part in self.parts)
+
+
+def label_place(query: str, now: datetime) -> LabelPlace:
+    return LabelPlace(tuple(_all_of(without_spam_and_trash(parse(query, int(now.timestamp() * 1_000))))))
+
+
 def still_matches(query: str, labels: Sequence[str], now: datetime) -> bool:
     """Whether a message that a search found has, and lacks, the labels that the query asks for throughout."""
-    node = without_spam_and_trash(parse(query, int(now.timestamp() * 1_000)))
-    have = {normal(each) for each in labels}
-    return all(_agrees(part, have) for part in _all_of(node))
+    return label_place(query, now).has(labels)
 
 
 def _all_of(node: Node) -> Iterable[Node]:

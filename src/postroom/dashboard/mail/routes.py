@@ -25,7 +25,9 @@ from postroom.dashboard.display.foreign_content import (
 )
 from postroom.dashboard.display.formatting import clean
 from postroom.dashboard.forms import FilterChoice, Form, mistake_in
-from postroom.dashboard.mail.by_tier import list_tier
+from postroom.dashboard.mail.by_tier import find_tier
+from postroom.dashboard.mail.conversations import ConversationList, list_conversations
+from postroom.dashboard.mail.list_settings import Density, density_of
 from postroom.dashboard.mail.message import (
     MailConversation,
     MessageDetail,
@@ -46,11 +48,12 @@ from postroom.dashboard.mail.search import (
     MailQuery,
     MailView,
     count_hits,
-    list_mail,
+    find_mail,
     mail_accounts,
+    mail_list,
     require_account,
 )
-from postroom.dashboard.mail.sidebar import MailPlaces, mail_places
+from postroom.dashboard.mail.sidebar import MailPlace, MailPlaces, mail_places
 from postroom.dashboard.paging import BoundedCount
 from postroom.dashboard.rules.queries import name_suggestions
 from postroom.db import Tx
@@ -90,13 +93,14 @@ async def mail_page(here: Here, wanted: MailWanted) -> Response:
         wanted = wanted.model_copy(update={"view": MailView.INBOX})
     asked, mistake, status = Form.filled(query=wanted.query, account=wanted.account), None, 200
     try:
-        found = await search(here, wanted)
+        found = await conversations(here, wanted)
     except BadInput as error:
         if error.field not in ("query", "account"):
             raise
         asked, mistake, status = asked.refused(error), mistake_in(wanted.query, error), 422
-        found = MailList([], None, None, (), await mail_accounts(here.services.shared))
+        found = ConversationList([], None, None, (), await mail_accounts(here.services.shared))
     account = wanted.account if not asked.errors else None
+    beside = await mail_places(here.services.shared, here.services.mail_counts, account)
     is_search = bool(wanted.query) and wanted.is_first_page and not asked.errors
     return await here.page(
         "mail/list.html",
@@ -109,9 +113,12 @@ async def mail_page(here: Here, wanted: MailWanted) -> Response:
         title=_title(wanted),
         hits=await count_hits(here.services.shared, wanted) if is_search else None,
         here=_place(wanted),
-        places=await mail_places(here.services.shared, here.services.mail_counts, account),
+        places=beside,
         everywhere=wanted.model_copy(update={"query": f"in:anywhere {wanted.query}".strip(), "view": None}).filter,
         hours=SNOOZE_HOURS,
+        saved=_saved(wanted, beside) if wanted.query else None,
+        density=density_of(here.request),
+        densities=list(Density),
         address_of=message_path,
     )
 
@@ -136,13 +143,26 @@ def _place(wanted: MailQuery) -> str:
     return f"/mail?{query}" if query else "/mail"
 
 
+def _saved(wanted: MailQuery, beside: MailPlaces) -> MailPlace | None:
+    """The saved search that this one is, if it is one."""
+    here = _place(wanted.model_copy(update={"query": wanted.whole_query, "view": None}))
+    return next((each for each in beside.searches if each.href == here), None)
+
+
 @api.get("")
 @permits(Permission.READ, named_by("account"))
 async def search(here: Here, wanted: MailWanted) -> MailList:
     """Archived mail, newest first. Spam and trash only if the query asks for them, for example with `in:anywhere`."""
     if wanted.tier is not None:
-        return await list_tier(here.services.shared, wanted, wanted.tier)
-    return await list_mail(here.services.shared, wanted)
+        return mail_list(await find_tier(here.services.shared, wanted, wanted.tier))
+    return mail_list(await find_mail(here.services.shared, wanted))
+
+
+@api.get("/conversations")
+@permits(Permission.READ, named_by("account"))
+async def conversations(here: Here, wanted: MailWanted) -> ConversationList:
+    """The same mail as conversations, one row each. `keys` are the messages that a row stands for."""
+    return await list_conversations(here.services.shared, wanted)
 
 
 @dataclass(frozen=True, slots=True)

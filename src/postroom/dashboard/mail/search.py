@@ -115,6 +115,29 @@ class MailList:
     """The mailboxes that can be searched."""
 
 
+@dataclass(frozen=True, slots=True)
+class ListedMail:
+    """A hit, with labels as they are once actions under way are done."""
+
+    hit: SearchHit
+    tier: Tier | None
+
+    @property
+    def message(self) -> ArchivedMessage:
+        return self.hit.message
+
+
+@dataclass(frozen=True, slots=True)
+class FoundMail:
+    """A page of hits, before they are shown as messages or as conversations."""
+
+    hits: Sequence[ListedMail]
+    next: str | None
+    previous: str | None
+    problems: tuple[ShardProblem, ...]
+    accounts: Sequence[str]
+
+
 class MailQuery(ListQuery):
     query: str = Field(
         "",
@@ -137,23 +160,30 @@ class MailQuery(ListQuery):
         return f"({self.query}) {place}" if self.query and place else self.query or place
 
 
-async def list_mail(shared: SharedServices, wanted: MailQuery) -> MailList:
+def mail_list(found: FoundMail) -> MailList:
+    rows = [row_of(each.hit, each.tier) for each in found.hits]
+    return MailList(rows, found.next, found.previous, found.problems, found.accounts)
+
+
+async def find_mail(shared: SharedServices, wanted: MailQuery) -> FoundMail:
     """Newest first. Spam and trash are left out unless the query or the view names them."""
     now = shared.app.clock.now()
     parse(wanted.query, int(now.timestamp() * 1_000), strict=True)  # alone, so that a mistake is found where it stands
     accounts, page = await asyncio.to_thread(_find, shared.search, wanted)
-    first, rows, problems = page, await _rows(shared, page.hits, wanted, now), page.problems
+    first, hits, problems = page, await _current(shared, page.hits, wanted, now), page.problems
     for _ in range(_MOST_ROUNDS):
-        if page.next is None or len(rows) >= wanted.limit or wanted.before is not None:
+        if page.next is None or len(hits) >= wanted.limit or wanted.before is not None:
             break
-        more = wanted.model_copy(update={"after": page.next, "limit": wanted.limit - len(rows)})
+        more = wanted.model_copy(update={"after": page.next, "limit": wanted.limit - len(hits)})
         _, page = await asyncio.to_thread(_find, shared.search, more)
-        rows += await _rows(shared, page.hits, wanted, now)
+        hits += await _current(shared, page.hits, wanted, now)
         problems = (*problems, *(each for each in page.problems if each not in problems))
-    return MailList(rows, page.next, first.previous, problems, accounts)
+    return FoundMail(hits, page.next, first.previous, problems, accounts)
 
 
-async def _rows(shared: SharedServices, hits: Sequence[SearchHit], wanted: MailQuery, now: datetime) -> list[MailRow]:
+async def _current(
+    shared: SharedServices, hits: Sequence[SearchHit], wanted: MailQuery, now: datetime
+) -> list[ListedMail]:
     """Without those that leave the list once what is under way is done."""
     found = [hit.message for hit in hits]
 
@@ -161,15 +191,15 @@ async def _rows(shared: SharedServices, hits: Sequence[SearchHit], wanted: MailQ
         return tiers_of(tx, found), changes_under_way(tx, found, now)
 
     tiers, changes = await shared.app.database.read(read)
-    rows: list[MailRow] = []
+    listed: list[ListedMail] = []
     for hit in hits:
         message = hit.message
         mine = changes.get((message.account, message.gmail_id or ""), ())
         labels = labels_after(message.labels, mine)
         if not mine or still_matches(wanted.whole_query, labels, now):
             shown = SearchHit(replace(message, labels=labels), hit.snippet)
-            rows.append(row_of(shown, tiers.get((message.account, message.key))))
-    return rows
+            listed.append(ListedMail(shown, tiers.get((message.account, message.key))))
+    return listed
 
 
 async def count_hits(shared: SharedServices, wanted: MailQuery) -> BoundedCount | None:

@@ -1,4 +1,4 @@
-"""The places of mail beside the list, each with a count: mailboxes, inbox, tiers, review, snoozed mail, labels.
+"""The places of mail beside the list: mailboxes, inbox, saved searches, tiers, review, snoozed mail, labels; counted.
 
 Counts end at 99, are kept for a few seconds, and never hold up a page: what does not fit into its time is counted for
 the next one.
@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 from sqlalchemy import select
 
 from postroom.actions import snoozes
+from postroom.app.owner_tools.search_tools import list_searches
 from postroom.app.serving import SharedServices
 from postroom.archive.search import Search
 from postroom.dashboard.mail.by_tier import recent
@@ -53,6 +54,8 @@ class MailPlaces:
     mailboxes: Sequence[MailPlace]
     """Empty if there is only one."""
     views: Sequence[MailPlace]
+    searches: Sequence[MailPlace]
+    """Saved ones, by name; not counted."""
     tiers: Sequence[MailPlace]
     labels: Sequence[MailPlace]
 
@@ -100,7 +103,9 @@ async def mail_places(shared: SharedServices, counts: MailCounts, account: str |
     asked += [(unread, each) for each in mailboxes] if len(mailboxes) > 1 else []
     asked += [(f"{query} is:unread", account) for query in list(labels.values())[:_LABELS_COUNTED]]
     known = await asyncio.to_thread(counts.of, search, clock, asked)
-    waiting, tiers = await shared.app.database.read(lambda tx: (_waiting(tx, account), _tiers(tx, account, clock)))
+    waiting, tiers, saved = await shared.app.database.read(
+        lambda tx: (_waiting(tx, account), _tiers(tx, account, clock), list_searches(tx))
+    )
 
     def place(title: str, counted: str, **filters: str | None) -> MailPlace:
         return MailPlace(title, _path(**filters), known.get((counted, filters.get("account"))), "unread")
@@ -113,6 +118,11 @@ async def mail_places(shared: SharedServices, counts: MailCounts, account: str |
         if len(mailboxes) > 1
         else [],
         views=[place("Inbox", unread, account=account), *waiting, *_views(account)],
+        searches=[
+            MailPlace(each.name, _path(query=each.query, account=each.mailbox), None, None)
+            for each in saved
+            if account is None or each.mailbox in (None, account)
+        ],
         tiers=tiers,
         labels=[place(name, f"{query} is:unread", query=query, account=account) for name, query in labels.items()],
     )

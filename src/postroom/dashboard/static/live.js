@@ -42,7 +42,7 @@ function showSection() {
 
 // A region is not replaced while it has the focus, or while rows of it are selected.
 const hasFocus = (region) => region.contains(document.activeElement) && document.activeElement !== document.body;
-const CHOSEN = '[data-row] input:checked, input[name="message"]:checked';
+const CHOSEN = "[data-row] input:checked";
 const isInUse = (region) => hasFocus(region) || region.querySelector(CHOSEN) !== null;
 
 let renewing = false;

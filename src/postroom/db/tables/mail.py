@@ -268,3 +268,15 @@ backfill_rate = Table(
     Column("count", Integer, nullable=False),
     Index("backfill_rate_job_id_at_idx", "job_id", "at"),
 )
+
+# Searches that were saved under a name, for everyone who logs in.
+saved_searches = Table(
+    "saved_searches",
+    metadata,
+    Column("key", Text, primary_key=True, comment="the name in lower case"),
+    Column("name", Text, nullable=False),
+    Column("query", Text, nullable=False),
+    Column("mailbox", Text, comment="null: every mailbox"),
+    Column("saved_by", Text, nullable=False),
+    Column("saved_at", Instant, nullable=False),
+)
