@@ -39,7 +39,7 @@ from postroom.dashboard.display import rendering
 from postroom.dashboard.filters import routes as filters
 from postroom.dashboard.filters import why
 from postroom.dashboard.live_updates import MEDIA_TYPE, TOPICS, LiveHub, live_events
-from postroom.dashboard.mail import acting, writing
+from postroom.dashboard.mail import acting, outside, writing
 from postroom.dashboard.mail import routes as mail
 from postroom.dashboard.problems import error_response
 from postroom.dashboard.rules import guidance, learning, suggestions
@@ -84,6 +84,10 @@ ROUTERS: tuple[APIRouter, ...] = (
     writing.pages,
     acting.pages,
     acting.api,
+    outside.pages,
+    outside.api,
+    outside.senders_api,
+    outside.lists_api,
     mail.api,
     always_allow.pages,
     approvals.pages,
