@@ -1,6 +1,6 @@
 """Unsubscribing from a list: the one-click request (RFC 8058), and the record of lists that the owner left.
 
-The request is recorded before it is sent, and sent at most once: after a crash in between nobody knows whether it
+The request is recorded before it is sent, and sent at most once: after a crash in between it is not known whether it
 arrived, and the action then fails and says so. Only a person sends it again.
 """
 

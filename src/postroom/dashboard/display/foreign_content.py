@@ -283,10 +283,10 @@ FRAME_POLICY = "; ".join(
 """Of the document alone. It also applies if the document is opened outside its frame."""
 
 PICTURES_POLICY = f"{FRAME_POLICY}; img-src data:"
-"""The same for a document with fetched pictures, which stand in it: the browser still asks nobody."""
+"""The same for a document with fetched pictures, which stand in it: the browser still asks no one."""
 
 _PLACE = "https://picture.invalid/"
-"""Where a fetched picture goes; the sanitiser lets no `data:` pass, from whomever it comes."""
+"""Where a fetched picture goes; the sanitiser lets no `data:` pass at all."""
 _PLACED = re.compile(rf'(<img src="){re.escape(_PLACE)}([0-9]{{1,5}})"')
 _FOLDING = ("details", "summary")
 _STYLES = (
