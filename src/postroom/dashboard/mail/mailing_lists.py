@@ -105,17 +105,18 @@ class _Received:
 async def mailing_lists(
     shared: SharedServices, mailbox: str | None, by: SendersBy, limit: int, now: datetime
 ) -> MailingLists:
-    def read(tx: Tx) -> tuple[Sequence[_Received], int, list[Unsubscription]]:
-        return *_received(tx, mailbox, now - WINDOW), list_unsubscriptions(tx, mailbox, MOST_LEFT)
+    def read(tx: Tx) -> tuple[tuple[list[_Received], int], list[Unsubscription]]:
+        return _received(tx, mailbox, now - WINDOW), list_unsubscriptions(tx, mailbox, MOST_LEFT)
 
-    mail, counted, left = await shared.app.database.read(read)
+    (mail, counted), left = await shared.app.database.read(read)
+    by_sender = _by_sender(mail)
     gone = {(each.mailbox, each.sender) for each in left}
-    ranked = _ranked([each for each in mail if (each.mailbox, each.sender) not in gone], by)[:limit]
+    ranked = _ranked([group for sender, group in by_sender.items() if sender not in gone], by)[:limit]
     servers = shared.app.settings.connector.believed_servers
     offers = await shared.archive.read_apart(lambda archive: _offers(archive, ranked, servers))
     return MailingLists(
         senders=[_sender(group, offers.get((group[0].mailbox, group[0].key))) for group in ranked],
-        left=[_left(each, mail, now) for each in left],
+        left=[_left(each, by_sender.get((each.mailbox, each.sender), ()), now) for each in left],
         counted=counted,
         since=now - WINDOW,
         is_cut=counted >= MOST_COUNTED,
@@ -157,18 +158,22 @@ def _of_row(row: Row[*tuple[Any, ...]]) -> _Received:
     )
 
 
-def _ranked(mail: Sequence[_Received], by: SendersBy) -> list[list[_Received]]:
-    """By sender, each newest first; those with the most mail, or the most unread mail, first."""
+def _by_sender(mail: Sequence[_Received]) -> dict[tuple[str, str], list[_Received]]:
     groups: dict[tuple[str, str], list[_Received]] = {}
     for each in mail:
         groups.setdefault((each.mailbox, each.sender), []).append(each)
+    return groups
+
+
+def _ranked(groups: Sequence[list[_Received]], by: SendersBy) -> list[list[_Received]]:
+    """Those with the most mail, or the most unread mail, first."""
 
     def rank(group: list[_Received]) -> tuple[int, int, str]:
         unread = sum(each.is_unread for each in group)
         first, second = (unread, len(group)) if by is SendersBy.UNREAD else (len(group), unread)
         return -first, -second, group[0].sender
 
-    return sorted(groups.values(), key=rank)
+    return sorted(groups, key=rank)
 
 
 def _offers(
@@ -190,8 +195,9 @@ def _sender(group: Sequence[_Received], offer: UnsubscribeOffer | None) -> ListS
 
 
 def _left(left: Unsubscription, mail: Sequence[_Received], now: datetime) -> LeftList:
+    """`mail` is the list's own, newest first."""
     due = left.asked_at + GRACE
-    late = [each for each in mail if (each.mailbox, each.sender) == (left.mailbox, left.sender) and each.at > due]
+    late = [each for each in mail if each.at > due]
     state = LeftState.STILL_SENDING if late else LeftState.WAITING if now <= due else LeftState.STOPPED
     newest = late[0].key if late else None
     return LeftList(left.mailbox, left.sender, left.way, left.asked_at, left.action_id, state, len(late), newest)
