@@ -108,11 +108,13 @@ async def test_a_sender_is_allowed_for_authenticated_mail_only_listed_and_remove
     await site.post(f"{forged}/pictures", intent="always")
     assert "Nothing was loaded: the sender of this message is not authenticated" in await gallery.says(forged)
     await site.post(f"{good}/pictures", intent="always")
-    assert "Pictures in authenticated mail from shop@lists.example are loaded from now on." in await gallery.says(good)
+    said = await gallery.says(good)
+    assert "Pictures in authenticated mail from shop@lists.example are loaded from now on." in said
+    assert "Remote pictures in authenticated mail from shop@lists.example are loaded automatically." in said
     for path, pictures in ((good, 1), (forged, 0), (other, 0)):
         assert (await gallery.frame(path))[0].count("<img") == pictures
     assert far.asked == ["/a.png?id=7"]
-    assert "are loaded automatically" in await gallery.says(good)
+    assert "1 remote picture loaded through Postroom" in await gallery.says(good)
     assert "1 remote picture not loaded" in await gallery.says(forged)
     assert "shop@lists.example" in await gallery.says("/mail/pictures")
     [listed] = (await site.api("GET", "/pictures/senders")).json()

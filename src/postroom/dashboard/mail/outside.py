@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from postroom.app.remote_pictures import PictureSender, list_senders
-from postroom.contract.actions import DO
+from postroom.contract.actions import DO, ActionReply
 from postroom.contract.outside import (
     ALLOW_PICTURES,
     FORGET_PICTURES,
@@ -150,11 +150,18 @@ async def submit_unsubscribe(here: Here, account: Account, key: Key) -> Response
     """One click: an action of the owner's, which a worker carries out."""
     form = await here.form()
     try:
-        made = await here.call(DO, {"message": key, "type": "unsubscribe"})
+        made = await unsubscribe(here, account, key)
     except (BadInput, NotAllowed) as error:
         reason = error.problem if isinstance(error, BadInput) else error.message
         return await here.go(_back(form, account, key), f"Nothing was sent: {reason}.", "bad")
     return await here.go(f"/actions/{made.action}", "A worker unsubscribes you now; this page shows how it went.")
+
+
+@api.post(f"{MESSAGE}/unsubscribe")
+@permits(Permission.ACT, named_by("account"))
+async def unsubscribe(here: Here, account: Account, key: Key) -> ActionReply:
+    """Let a worker unsubscribe you with one click, as your own order. A token also needs `approve`."""
+    return await here.call(DO, {"message": key, "type": "unsubscribe"})
 
 
 @pages.post(f"{MESSAGE_PAGE}/unsubscribed")
