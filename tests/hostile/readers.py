@@ -45,7 +45,9 @@ from postroom.mail.parsing import parse_mail
 from postroom.mail.policy_seed import SEED
 from postroom.mail.query import parse
 from postroom.mail.query.nodes import format_query
+from postroom.mail.remote_pictures import remote_pictures
 from postroom.mail.tier_policy import parse_policy
+from postroom.mail.unsubscribing import unsubscribe_offer
 from postroom.mailboxes.gmail import fetching, resources
 from postroom.mailboxes.gmail.client_secrets import parse_client_secrets
 from postroom.mailboxes.gmail.error_mapping import CallDescription, GmailAnswer, error_of
@@ -106,6 +108,7 @@ def _mail(raw: bytes) -> None:
     headers = parsed.headers
     triage_headers(headers)
     authentication_of(headers, ("mx.google.com", "mx.example"), "b.example")
+    unsubscribe_offer(headers, ("mx.google.com", "mx.example"))
     categories.shipped().matching(categories.facts_of(headers))
     SEED.decide(headers, ())
     prepare(IncomingMail(raw, Provenance.API))
@@ -115,6 +118,7 @@ def _shown(raw: bytes) -> None:
     """As a person sees it, as the model is asked about it, as it is answered and passed on."""
     parsed = parse_mail(raw)
     frame_document(safe_html(parsed.html or ""))
+    remote_pictures(parsed.html or "")
     linked(parsed.best_text[:LONGEST_SHOWN])
     suspicion_of([parsed.subject, parsed.best_text[:LONGEST_ASKED]])
     forward_of(parsed, raw, from_=_ME, to=(_ME,)).to_bytes()

@@ -48,6 +48,23 @@ class Page:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class SeenRequest:
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    @classmethod
+    async def of(cls, scope: dict[str, Any], path: str, receive: Any) -> SeenRequest:
+        headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+        body, more = b"", scope["method"] == "POST"
+        while more:
+            part = await receive()
+            body, more = body + part.get("body", b""), part.get("more_body", False)
+        return cls(scope["method"], path, headers, body)
+
+
 @dataclass
 class TinySite:
     """Pages by path with query; `gate` holds every answer back while it is closed."""
@@ -55,6 +72,7 @@ class TinySite:
     url: str = ""
     pages: dict[str, Page | Callable[[str], Page]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    requests: list[SeenRequest] = field(default_factory=list)
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     gated: frozenset[str] = frozenset()
     guarded: set[str] = field(default_factory=set)
@@ -72,6 +90,7 @@ class TinySite:
         query = scope["query_string"].decode()
         path = scope["path"] + (f"?{query}" if query else "")
         self.asked.append(path)
+        self.requests.append(await SeenRequest.of(scope, path, receive))
         if path in self.gated:
             await self.gate.wait()
         found = self.pages.get(path) or self.pages.get("*") or Page(b"no such page", status=404)

@@ -16,10 +16,10 @@ from postroom.archive.layout import account_name
 from postroom.archive.messages import ArchivedMessage
 from postroom.archive.service import read_apart
 from postroom.db import Database, Tx
-from postroom.domain.actions import ActionType
+from postroom.domain.actions import FOR_GOOD
 from postroom.domain.errors import BadInput
 
-ONE_BY_ONE = frozenset({ActionType.FORWARD, ActionType.AUTO_REPLY, ActionType.DELETE})
+ONE_BY_ONE = FOR_GOOD
 """What cannot be taken back is not done to many messages with one press."""
 
 

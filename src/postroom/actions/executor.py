@@ -19,6 +19,7 @@ from postroom.actions.lifecycle import Action, save_pre_image
 from postroom.actions.outbound.request import outbound_job
 from postroom.actions.running import Taken
 from postroom.actions.snoozes import SnoozeState, Snoozing
+from postroom.actions.unsubscribing import Unsubscriber
 from postroom.db import Tx
 from postroom.db.tables.accounts import accounts
 from postroom.db.tables.queue import jobs
@@ -45,8 +46,14 @@ def _lane_of(action: Action) -> PriorityLane:
 
 class ActionHandler:
     def __init__(
-        self, mailboxes: ActionMailboxes, labels: LabelFinder, settings: GmailSettings, safety: SafetySettings
+        self,
+        mailboxes: ActionMailboxes,
+        labels: LabelFinder,
+        settings: GmailSettings,
+        safety: SafetySettings,
+        unsubscribe: Unsubscriber | None = None,
     ) -> None:
+        self._unsubscribe = unsubscribe
         self._mailboxes = mailboxes
         self._labels = labels
         self._snoozing = Snoozing(labels, settings)
@@ -68,7 +75,13 @@ class ActionHandler:
         if action.type in scheduling.SENDING:
             await self._hand_over(context, action)
             return
-        mailbox = (await self._mailboxes.of(await account_of(context))).at(_lane_of(action))
+        account = await account_of(context)
+        mailbox = (await self._mailboxes.of(account)).at(_lane_of(action))
+        if action.type is ActionType.UNSUBSCRIBE:
+            if self._unsubscribe is None:
+                raise Fatal("This worker cannot unsubscribe.")
+            await self._unsubscribe(context, action, account, mailbox)
+            return
         is_resumed = action.pre_image is not None
         if action.pre_image is None:
             async with context.step("pre_image"):

@@ -164,7 +164,7 @@ def request_action(tx: Tx, queue: JobQueue, target: ActionTarget, wanted: Wanted
     _require_permitted(tx, target, wanted)
     now = queue.clock.now()
     new = replace(_new_action(target, wanted), origin=Origin.PERSON, wanted_by=f"{who.role} {who.name}")
-    if wanted.type in scheduling.SENDING and (before := _just_ordered(tx, new, now - _SECOND_CLICK)) is not None:
+    if wanted.type in _ONCE and (before := _just_ordered(tx, new, now - _SECOND_CLICK)) is not None:
         return before
     action_id = lifecycle.insert_action(tx, new, now)
     scheduling.enqueue(tx, queue, lifecycle.get_action(tx, action_id), now)
@@ -173,6 +173,7 @@ def request_action(tx: Tx, queue: JobQueue, target: ActionTarget, wanted: Wanted
 
 
 _SECOND_CLICK = timedelta(minutes=1)
+_ONCE = scheduling.SENDING | {ActionType.UNSUBSCRIBE}
 
 
 def _just_ordered(tx: Tx, new: NewAction, since: datetime) -> str | None:
@@ -256,7 +257,11 @@ def dismiss_action(tx: Tx, queue: JobQueue, action_id: str, who: Actor) -> None:
 
 def retry_action(tx: Tx, queue: JobQueue, action_id: str, who: Actor) -> None:
     """Try a failed action again."""
-    _queue_again(tx, queue, require_failed(tx, action_id, lock=True), who)
+    action = require_failed(tx, action_id, lock=True)
+    if action.type is ActionType.UNSUBSCRIBE:
+        # A person asks for this one again, knowing that the first request may have arrived; no retry of many does.
+        tx.execute(update(actions).where(actions.c.id == action.id).values(pre_image=None))
+    _queue_again(tx, queue, action, who)
 
 
 def _queue_again(tx: Tx, queue: JobQueue, action: Action, who: Actor) -> None:

@@ -53,6 +53,7 @@ _FOR_GOOD = {
     ActionType.DELETE: "the message was deleted for ever",
     ActionType.FORWARD: "the message was forwarded, and cannot be called back",
     ActionType.AUTO_REPLY: "the reply was sent, and cannot be called back",
+    ActionType.UNSUBSCRIBE: "the list was asked to remove you; subscribe again on its web site",
 }
 
 

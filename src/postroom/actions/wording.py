@@ -29,6 +29,7 @@ _PLAIN: Mapping[ActionType, str] = {
     ActionType.TRASH: "move the message to the trash",
     ActionType.RESTORE: "take the message out of the trash",
     ActionType.DELETE: "delete the message for ever",
+    ActionType.UNSUBSCRIBE: "unsubscribe from the list that sent the message",
 }
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from postroom.accounts.account import Account
     from postroom.accounts.mailbox_state import MailboxObserver
     from postroom.actions.mailbox_changes import LabelListing
+    from postroom.app.remote_pictures import PictureLoader
     from postroom.archive.service import SharedArchive
     from postroom.audit import Actor
     from postroom.mailboxes.gmail.credentials import GrantStore, StoredGrant
@@ -137,6 +138,13 @@ class App:
         from postroom.web.web_service import WebService
 
         return WebService(self.settings, self.queue)
+
+    @cached_property
+    def pictures(self) -> PictureLoader:
+        """Remote pictures of mail, those of a while ago in memory."""
+        from postroom.app.remote_pictures import PictureLoader
+
+        return PictureLoader(self.database, self.archive.backend, self.settings, self.clock)
 
     def estimator(self) -> Estimator:
         """Estimates the messages, cost and duration of a backfill."""

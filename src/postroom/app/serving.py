@@ -34,6 +34,7 @@ from postroom.switchboard.toolbox import Tool, Toolbox
 from postroom.telemetry import logs
 
 if TYPE_CHECKING:
+    from postroom.app.remote_pictures import PictureLoader
     from postroom.web.web_service import WebService
 
 log = logs.get(__name__)
@@ -82,15 +83,22 @@ def toolbox_of(app: App, archive: ArchiveService, search: Search) -> Toolbox:
             watch=app.watch,
             book=app.categories,
         ),
-        owner_tools(app.queue, app.archive.backend, app.settings, app.web),
+        owner_tools(app.queue, app.archive.backend, app.settings, app.web, app.pictures),
     )
 
 
 def owner_tools(
-    queue: JobQueue, archive: ArchiveBackend, settings: Settings, web: WebService
+    queue: JobQueue,
+    archive: ArchiveBackend,
+    settings: Settings,
+    web: WebService,
+    pictures: PictureLoader | None = None,
 ) -> Iterator[Tool[Any, Any]]:
-    """The tools of rooms that do not know the Switchboard."""
+    """The tools of rooms that do not know the Switchboard. `pictures` is the loader whose pictures pages show."""
+    from postroom.app.owner_tools.picture_tools import PictureTools
+    from postroom.app.owner_tools.unsubscribe_tools import UnsubscribeTools
     from postroom.app.owner_tools.web_tools import WebTools  # readers of pages are slow to load
+    from postroom.app.remote_pictures import PictureLoader
 
     safety = settings.safety
     yield from ActionTools(queue, archive, safety).tools()
@@ -101,6 +109,9 @@ def owner_tools(
     yield from SearchTools(queue.database, queue.clock).tools()
     yield from LearningTools(queue, settings.learning).tools()
     yield from WebTools(web).tools()
+    loader = pictures or PictureLoader(queue.database, archive, settings, queue.clock)
+    yield from PictureTools(queue.database, queue.clock, loader).tools()
+    yield from UnsubscribeTools(queue.database, queue.clock, archive).tools()
 
 
 @asynccontextmanager

@@ -23,6 +23,7 @@ from postroom.actions.outbound.sending import MailSender, Originals
 from postroom.actions.scheduling import ActionIntake
 from postroom.actions.snoozes import SnoozeCheckHandler, UnsnoozeHandler
 from postroom.actions.undo import UndoHandler, undo_many
+from postroom.actions.unsubscribing import Unreached, Unsubscriber
 from postroom.app.archive_statistics import statistics_handler
 from postroom.app.installation import App, label_listing
 from postroom.app.schedules import gap_job, ingest_job
@@ -35,7 +36,7 @@ from postroom.connectors.passes import DRIVERS, GAP, ConnectorContext, GmailPass
 from postroom.connectors.state_files import FolderInUse, folder_of, held
 from postroom.db import Tx
 from postroom.domain import jobs
-from postroom.domain.errors import Fatal, PostroomError
+from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError
 from postroom.mailboxes.ports import PriorityLane
 from postroom.mailboxes.reader import OUTAGE
 from postroom.queue import Handler, JobContext, JobQueue, Postponed
@@ -58,6 +59,8 @@ from postroom.triage.rules.applying import RuleApplier
 from postroom.triage.rules.engine import RuleBook
 from postroom.web import web_service as web
 from postroom.web.extraction.web_reader import WebReader
+from postroom.web.fetching.interface import Unreachable
+from postroom.web.fetching.owner_requests import open_owner_requests
 
 log = logs.get(__name__)
 
@@ -147,7 +150,7 @@ def _draining_within(settings: WorkerSettings, drain_s: float) -> WorkerSettings
 def _action_handlers(app: App, mailboxes: AccountMailboxes) -> dict[str, Handler]:
     labels, settings, safety = LabelFinder(app.database, app.clock), app.settings.gmail, app.settings.safety
     return {
-        jobs.ACTION.name: ActionHandler(mailboxes, labels, settings, safety),
+        jobs.ACTION.name: ActionHandler(mailboxes, labels, settings, safety, _unsubscriber(app)),
         jobs.UNSNOOZE.name: UnsnoozeHandler(mailboxes, labels, settings),
         jobs.SNOOZE_CHECK.name: SnoozeCheckHandler(mailboxes),
         jobs.UNDO.name: UndoHandler(mailboxes),
@@ -155,6 +158,19 @@ def _action_handlers(app: App, mailboxes: AccountMailboxes) -> dict[str, Handler
         jobs.LABELS_SYNC.name: LabelsSyncHandler(mailboxes, label_listing()),
         jobs.ACTIONS_UPKEEP.name: upkeep,
     }
+
+
+def _unsubscriber(app: App) -> Unsubscriber:
+    """Sends through the fetcher of web pages, which actions do not know."""
+
+    async def post(url: str, form: bytes) -> int:
+        async with open_owner_requests(app.settings.web) as requests:
+            try:
+                return await requests.post_form(url, form)
+            except (Unreachable, NotAllowed, BadInput) as error:
+                raise Unreached(error.message.rstrip(".")) from error
+
+    return Unsubscriber(Originals(app.archive.backend), post, app.settings.connector.believed_servers)
 
 
 def _speaking_handlers(app: App, mailboxes: AccountMailboxes, channel: DiscordChannel | None) -> dict[str, Handler]:

@@ -40,7 +40,7 @@ from postroom.dashboard.display import rendering
 from postroom.dashboard.filters import routes as filters
 from postroom.dashboard.filters import why
 from postroom.dashboard.live_updates import MEDIA_TYPE, TOPICS, LiveHub, live_events
-from postroom.dashboard.mail import acting, list_settings, writing
+from postroom.dashboard.mail import acting, list_settings, outside, writing
 from postroom.dashboard.mail import routes as mail
 from postroom.dashboard.problems import error_response
 from postroom.dashboard.rules import guidance, learning, suggestions
@@ -88,6 +88,10 @@ ROUTERS: tuple[APIRouter, ...] = (
     acting.api,
     list_settings.pages,
     list_settings.api,
+    outside.pages,
+    outside.api,
+    outside.senders_api,
+    outside.lists_api,
     mail.api,
     always_allow.pages,
     approvals.pages,

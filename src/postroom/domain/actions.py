@@ -1,4 +1,4 @@
-"""What can be done with a message: thirteen actions, what each needs to know, and how far its consequences reach; and
+"""What can be done with a message: fourteen actions, what each needs to know, and how far its consequences reach; and
 why a message is left to a person.
 """
 
@@ -42,6 +42,7 @@ class ActionType(StrEnum):
     SNOOZE = "snooze"
     FORWARD = "forward"
     AUTO_REPLY = "auto_reply"
+    UNSUBSCRIBE = "unsubscribe"
 
 
 class Consequence(IntEnum):
@@ -54,7 +55,7 @@ class Consequence(IntEnum):
     DESTROYS = 3
     """The message is on its way out of the mailbox."""
     SPEAKS = 4
-    """Someone else gets mail in the owner's name."""
+    """Someone else gets mail, or a request, in the owner's name."""
 
 
 CONSEQUENCES: Mapping[ActionType, Consequence] = MappingProxyType(
@@ -72,6 +73,7 @@ CONSEQUENCES: Mapping[ActionType, Consequence] = MappingProxyType(
         ActionType.DELETE: Consequence.DESTROYS,
         ActionType.FORWARD: Consequence.SPEAKS,
         ActionType.AUTO_REPLY: Consequence.SPEAKS,
+        ActionType.UNSUBSCRIBE: Consequence.SPEAKS,
     }
 )
 
@@ -90,10 +92,11 @@ DOING: Mapping[ActionType, str] = MappingProxyType(
         ActionType.SNOOZE: "snoozing",
         ActionType.FORWARD: "forwarding",
         ActionType.AUTO_REPLY: "replying",
+        ActionType.UNSUBSCRIBE: "unsubscribing",
     }
 )
 """For people, as the beginning of a sentence about the action."""
-FOR_GOOD = frozenset({ActionType.DELETE, ActionType.FORWARD, ActionType.AUTO_REPLY})
+FOR_GOOD = frozenset({ActionType.DELETE, ActionType.FORWARD, ActionType.AUTO_REPLY, ActionType.UNSUBSCRIBE})
 """Once done, these cannot be undone."""
 
 

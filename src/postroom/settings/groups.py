@@ -354,7 +354,7 @@ class SafetySettings(SettingsGroup):
     )
     destroying_confidence: float = Field(0.95, ge=0, le=1, description="the same for trash, delete and what is sent")
     dangerous_actions: str = Field(
-        "delete, trash, forward, auto_reply",
+        "delete, trash, forward, auto_reply, unsubscribe",
         description="actions that always need approval, except from rules marked `unattended`",
     )
     always_approve: str = Field("", description="actions that need approval without any exception")

@@ -1,7 +1,7 @@
 """What the model may choose for a message, one tool for each action, and how its answer becomes a checked choice.
 
-`delete` is never offered. An answer counts only if it is exactly one valid call of an offered tool; problems are
-reported in our own words, because they stand outside the fence around mail when the model is asked again.
+`delete` and `unsubscribe` are never offered. An answer counts only if it is exactly one valid call of an offered tool;
+problems are reported in our own words, because they stand outside the fence around mail when the model is asked again.
 """
 
 from __future__ import annotations

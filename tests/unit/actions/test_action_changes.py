@@ -22,13 +22,13 @@ from postroom.actions.label_changes import (
     undoing,
 )
 from postroom.actions.wording import wish
+from postroom.domain.actions import FOR_GOOD, parse_action
 from postroom.domain.actions import ActionType as A
-from postroom.domain.actions import parse_action
 from postroom.domain.errors import Fatal
 from postroom.triage.choices import ToolOffer
 
 LABELS = st.frozensets(st.sampled_from(["INBOX", "UNREAD", "STARRED", "TRASH", "SPAM", "Label_1", "Label_2"]))
-ACTIONS = st.sampled_from([each for each in A if each not in (A.DELETE, A.FORWARD, A.AUTO_REPLY)])
+ACTIONS = st.sampled_from([each for each in A if each not in FOR_GOOD])
 LABEL = "Label_1"
 
 
@@ -113,4 +113,4 @@ def test_every_action_has_words_for_people_and_for_the_model() -> None:
     assert len(set(said.values())) == len(A)
     on_message = frozenset({"Receipts", "TRASH", "STARRED"})
     offered = ToolOffer(labels=("Receipts", "Travel"), on_message=on_message, forward_to=("anna@example.org",)).actions
-    assert set(offered) == set(A) - {A.DELETE}
+    assert set(offered) == set(A) - {A.DELETE, A.UNSUBSCRIBE}

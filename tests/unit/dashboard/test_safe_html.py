@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from postroom.dashboard.display.foreign_content import (
     DEEPEST_HTML,
     FRAME_POLICY,
-    LONGEST_HTML,
     SANDBOX,
     frame_document,
     safe_html,
 )
+from postroom.mail.html_tags import LONGEST_HTML
 from tests.support.hostile_mail import HTML_BODIES, read_frame
 
 _SCRAPS = (

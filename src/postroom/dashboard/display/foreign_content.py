@@ -7,6 +7,7 @@ Links say where they lead. Downloads are served as attachments, whatever they cl
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape as escape_html
 from urllib.parse import quote, urlsplit
@@ -16,8 +17,10 @@ from markupsafe import Markup, escape
 from starlette.responses import Response
 
 from postroom.dashboard.display.formatting import clean
+from postroom.mail.html_tags import LONGEST_HTML, MOST_TAGS, TAG, end_of_unseen, tag_attributes
 from postroom.mail.html_text import unescape
 from postroom.mail.mime import safe_filename
+from postroom.mail.remote_pictures import is_remote, picture_address
 
 LONGEST_URL = 2_000
 _UNSEEN_IN_URLS = re.compile(r"[\s\x00-\x20\x7f-\xa0\xad\u034f\u061c\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff]")
@@ -89,12 +92,9 @@ def _same_site(one: str, other: str) -> bool:
 
 
 QUOTED = "Quoted text"
-LONGEST_HTML = 512 << 10
 DEEPEST_HTML = 100
 MOST_LINKS = 200
-_MOST_TAGS = 20_000
 _LONGEST_LINK_TEXT = 200
-_LONGEST_ATTRIBUTES = 4_000
 
 _BLOCKS = (
     "address article aside blockquote center div dd dl dt figcaption figure footer h1 h2 h3 h4 h5 h6 header li main "
@@ -103,10 +103,6 @@ _BLOCKS = (
 _INLINE = "a abbr b big cite code del em font i ins kbd mark q s samp small span strike strong sub sup tt u var"
 _ATTRIBUTES = (
     "align bgcolor border cellpadding cellspacing color colspan dir face height lang rowspan size style valign width"
-)
-_GONE = (
-    "script style title textarea xmp iframe noembed noframes noscript template object applet svg math select audio "
-    "video canvas frameset"
 )
 BLOCKS = frozenset(_BLOCKS.split())
 INLINE = frozenset(_INLINE.split())
@@ -124,15 +120,6 @@ _ENDED_BY_ANOTHER = {
     "a": frozenset({"a"}),
 }
 """What people leave open, and the next of its kind ends: a list of a thousand `<li>` is no deeper than one."""
-_UNSEEN = frozenset(_GONE.split())
-"""Gone with all that is in them."""
-
-# No branch crosses a "<": an unclosed tag costs its own length and no more.
-_TAG = re.compile(
-    r"""<!--|<(/?)([a-zA-Z][a-zA-Z0-9:-]{0,40})(?=[\s/>])((?:[^<>"']++|"[^"<]*+"|'[^'<]*+')*+|[^<>]*+)>|<[!?/][^<>]*+>"""
-)
-_ATTRIBUTE = re.compile(r"""(?<![a-zA-Z-])([a-zA-Z-]{1,40}+)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"'>]++))""")
-_ENDS = {name: re.compile(rf"</{name}[\s/>]", re.IGNORECASE) for name in _UNSEEN}
 _ASKS_FOR_MORE = re.compile(r"url|image|expression|@|\\|/\*|&|<", re.IGNORECASE)
 """In a style: what loads something, or hides that it does."""
 
@@ -142,10 +129,16 @@ class HtmlRewriter:
     """What is written, and what was met on the way."""
 
     folds_quotes: bool = False
+    pictures: Mapping[str, str] = field(default_factory=dict)
+    """Remote pictures that were fetched: their content by their address."""
     remote_images: int = 0
     attached_images: int = 0
+    shown: list[str] = field(default_factory=list)
+    """The content of each fetched picture, in the order in which they stand."""
     links: list[ShownLink] = field(default_factory=list)
     is_cut: bool = False
+    _picture_room: int = 24 << 20
+    """Characters left for the content of pictures: one that stands there a thousand times counts each time."""
     _out: list[str] = field(default_factory=list)
     _open: list[str] = field(default_factory=list)
     _url: str | None = None
@@ -158,10 +151,10 @@ class HtmlRewriter:
         self.is_cut = len(source) > LONGEST_HTML
         source = source[:LONGEST_HTML].replace("\0", "")
         position = tags = 0
-        while (found := _TAG.search(source, position)) is not None:
+        while (found := TAG.search(source, position)) is not None:
             tags += 1
             self._text(source[position : found.start()])
-            if tags > _MOST_TAGS:
+            if tags > MOST_TAGS:
                 self.is_cut = True
                 break
             position = self._after(found, source)
@@ -172,13 +165,9 @@ class HtmlRewriter:
 
     def _after(self, found: re.Match[str], source: str) -> int:
         """Deal with a tag; where to go on."""
+        if (beyond := end_of_unseen(found, source)) is not None:
+            return beyond
         name = (found[2] or "").lower()
-        if found[0] == "<!--":
-            end = source.find("-->", found.end() - 2)
-            return len(source) if end < 0 else end + 3
-        if name in _UNSEEN and not found[1]:
-            ending = _ENDS[name].search(source, found.end())
-            return len(source) if ending is None else ending.start()
         if found[1]:
             self._end(name)
         elif name:
@@ -196,7 +185,7 @@ class HtmlRewriter:
 
     def _start(self, name: str, written: str) -> None:
         if name in ("img", "image"):
-            self._image(_attributes(written))
+            self._image(tag_attributes(written))
         elif name in VOID:
             self._out.append(f"<{name}>")
         elif name in TAGS:
@@ -204,7 +193,7 @@ class HtmlRewriter:
             if len(self._open) == DEEPEST_HTML:
                 return
             self._fold_before(name)
-            self._out.append(f"<{name}{self._kept(name, _attributes(written))}>")
+            self._out.append(f"<{name}{self._kept(name, tag_attributes(written))}>")
             self._open.append(name)
 
     def _fold_before(self, name: str) -> None:
@@ -224,13 +213,25 @@ class HtmlRewriter:
         return "".join(f' {attribute}="{escape_html(value)}"' for attribute, value in kept.items())
 
     def _image(self, given: dict[str, str]) -> None:
-        """Only what it would have said: nothing is loaded, not even what came with the message."""
-        source = given.get("src", "").strip().lower()
-        if source.startswith(("cid:", "data:")):
-            self.attached_images += 1
-        elif source:
+        """Only what it would have said, unless it was fetched before: the frame loads nothing, not even what came with
+        the message."""
+        content = self.pictures.get(picture_address(given) or "", "")
+        if content and len(content) <= self._picture_room:
+            self._picture(content, given)
+            return
+        if is_remote(given):
             self.remote_images += 1
+        elif given.get("src", "").strip():
+            self.attached_images += 1
         self._text(escape_html(" ".join(given.get("alt", "").split())[:_LONGEST_LINK_TEXT]))
+
+    def _picture(self, content: str, given: Mapping[str, str]) -> None:
+        kept = {"src": f"{_PLACE}{len(self.shown)}", "alt": given.get("alt", "")[:_LONGEST_LINK_TEXT]}
+        kept |= {name: given[name] for name in ("width", "height") if name in given}
+        written = "".join(f' {name}="{escape_html(value)}"' for name, value in kept.items())
+        self._out.append(f"<img{written}>")
+        self.shown.append(content)
+        self._picture_room -= len(content)
 
     def _end_before(self, name: str) -> None:
         ended = _ENDED_BY_ANOTHER.get(name)
@@ -266,14 +267,6 @@ class HtmlRewriter:
         self._said = []
 
 
-def _attributes(written: str) -> dict[str, str]:
-    """The first of each name counts, as in browsers."""
-    found: dict[str, str] = {}
-    for match in _ATTRIBUTE.finditer(written[:_LONGEST_ATTRIBUTES]):
-        found.setdefault(match[1].lower(), unescape(match[2] or match[3] or match[4] or ""))
-    return found
-
-
 SANDBOX = "allow-popups allow-popups-to-escape-sandbox"
 """No script, no form, no origin; a link that is clicked opens beside it, as a page that knows nothing of ours."""
 
@@ -289,6 +282,12 @@ FRAME_POLICY = "; ".join(
 )
 """Of the document alone. It also applies if the document is opened outside its frame."""
 
+PICTURES_POLICY = f"{FRAME_POLICY}; img-src data:"
+"""The same for a document with fetched pictures, which stand in it: the browser still asks no one."""
+
+_PLACE = "https://picture.invalid/"
+"""Where a fetched picture goes; the sanitiser lets no `data:` pass at all."""
+_PLACED = re.compile(rf'(<img src="){re.escape(_PLACE)}([0-9]{{1,5}})"')
 _FOLDING = ("details", "summary")
 _STYLES = (
     "background background-color border border-bottom border-collapse border-color border-left border-radius "
@@ -297,20 +296,27 @@ _STYLES = (
     "margin-top max-width min-width padding padding-bottom padding-left padding-right padding-top text-align "
     "text-decoration text-indent text-transform vertical-align white-space width word-break"
 )
-_CLEANER = nh3.Cleaner(
-    tags={*TAGS, *_FOLDING},
-    attributes={"*": set(ATTRIBUTES), "a": {"href", "title"}},
-    url_schemes={"http", "https", "mailto"},
-    url_relative="deny",
-    link_rel="noopener noreferrer",
-    set_tag_attribute_values={"a": {"target": "_blank"}},
-    filter_style_properties=set(_STYLES.split()),
-)
+
+
+def _cleaner(*more: str) -> nh3.Cleaner:
+    return nh3.Cleaner(
+        tags={*TAGS, *_FOLDING, *more},
+        attributes={"*": set(ATTRIBUTES), "a": {"href", "title"}} | {name: {"src", "alt"} for name in more},
+        url_schemes={"http", "https", "mailto"},
+        url_relative="deny",
+        link_rel="noopener noreferrer",
+        set_tag_attribute_values={"a": {"target": "_blank"}},
+        filter_style_properties=set(_STYLES.split()),
+    )
+
+
+_CLEANER = _cleaner()
+_PICTURES_CLEANER = _cleaner("img")
 _STYLE = (
     ":root{color-scheme:light}"
     "body{margin:0;padding:12px 16px;background:#fff;color:#17202a;font:15px/1.5 system-ui,sans-serif;"
     "overflow-wrap:anywhere}"
-    "a{color:#1a56b0}table{max-width:100%}pre{white-space:pre-wrap}"
+    "a{color:#1a56b0}table{max-width:100%}img{max-width:100%;height:auto}pre{white-space:pre-wrap}"
     "summary{cursor:pointer;color:#55616e;padding:4px 0}"
     "blockquote{margin:0 0 0 8px;padding-left:12px;border-left:3px solid #d5dbe2}"
 )
@@ -333,10 +339,14 @@ class SafeHtml:
         return tuple(link for link in self.links if link.poses_as)
 
 
-def safe_html(markup: str, *, folds_quotes: bool = False) -> SafeHtml:
-    rewriting = HtmlRewriter(folds_quotes=folds_quotes)
+def safe_html(markup: str, *, folds_quotes: bool = False, pictures: Mapping[str, str] | None = None) -> SafeHtml:
+    """`pictures` are remote pictures that were fetched: by address, their content as a `data:` address."""
+    rewriting = HtmlRewriter(folds_quotes=folds_quotes, pictures=pictures or {})
     # Marks that turn the direction of writing can be written as entities: they are taken from what comes out.
-    html = clean(_CLEANER.clean(rewriting.rewrite(markup.encode("utf-8", "replace").decode())))
+    cleaner = _PICTURES_CLEANER if pictures else _CLEANER
+    html = clean(cleaner.clean(rewriting.rewrite(markup.encode("utf-8", "replace").decode())))
+    if pictures:
+        html = _PLACED.sub(lambda found: f'{found[1]}{rewriting.shown[int(found[2])]}"', html)
     return SafeHtml(html, rewriting.remote_images, rewriting.attached_images, tuple(rewriting.links), rewriting.is_cut)
 
 

@@ -73,6 +73,7 @@ _SECTIONS = (
     NavigationSection("approvals", "/approvals", "Approvals"),
     NavigationSection("review", "/review", "Review"),
     NavigationSection("actions", "/actions", "Actions"),
+    NavigationSection("unsubscribe", "/unsubscribe", "Unsubscribe"),
     NavigationSection("rules", "/rules", "Rules", group="Automation"),
     NavigationSection("filters", "/filters", "Filters"),
     NavigationSection("backfill", "/backfill", "Backfill"),

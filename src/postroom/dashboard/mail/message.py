@@ -6,7 +6,7 @@ Everything is bounded, whatever the message contains; omissions are stated, and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -18,6 +18,7 @@ from postroom.accounts.account import list_accounts
 from postroom.actions import browsing, undo
 from postroom.actions.browsing import ActionFilter
 from postroom.actions.requests import require_in_mailbox
+from postroom.app.remote_pictures import LoadedPictures, PictureLoader, is_allowed
 from postroom.app.serving import SharedServices
 from postroom.archive.backend import MailReader
 from postroom.archive.layout import account_name
@@ -33,9 +34,11 @@ from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.money import Micros
 from postroom.domain.tiers import Tier
 from postroom.mail.addresses import Address
+from postroom.mail.authentication import Authentication, authentication_of
 from postroom.mail.charsets import decode_words
 from postroom.mail.headers import Headers
 from postroom.mail.parsing import ParsedMail
+from postroom.mail.unsubscribing import UnsubscribeOffer, unsubscribe_offer
 from postroom.triage.records import spent_on
 from postroom.triage.rules.facts import MessageFacts
 from postroom.triage.rules.trial import facts_in
@@ -98,6 +101,10 @@ class MessageDetail:
     """Parsing issues."""
     trouble: str | None
     """Why only a few headers could be parsed."""
+    authentication: Authentication
+    """What the receiving server says of the domain in From; unknown where From names several."""
+    unsubscribe: UnsubscribeOffer | None
+    """How to leave the list that sent it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +132,11 @@ class MailConversation:
 
 
 async def read_message(shared: SharedServices, account: str, key: str) -> MessageDetail:
+    servers = shared.app.settings.connector.believed_servers
+
     def read(archive: MailReader, message: ArchivedMessage) -> MessageDetail:
         attachments = tuple(islice(archive.attachments_of(message), _MOST_ATTACHMENTS))
-        return _message_detail(message, archive.parsed(message), attachments)
+        return _message_detail(message, archive.parsed(message), attachments, servers)
 
     return await _read(shared, account, key, read)
 
@@ -161,11 +170,13 @@ async def read_attachment(shared: SharedServices, account: str, key: str, number
     return await _read(shared, account, key, read)
 
 
-async def read_html(shared: SharedServices, account: str, key: str) -> SafeHtml:
-    """Only the HTML body, for the frame that shows it."""
+async def read_html(
+    shared: SharedServices, account: str, key: str, pictures: Mapping[str, str] | None = None
+) -> SafeHtml:
+    """Only the HTML body, for the frame that shows it, with the remote pictures that were fetched."""
 
     def read(archive: MailReader, message: ArchivedMessage) -> SafeHtml:
-        return safe_html(archive.parsed(message).html or "", folds_quotes=True)
+        return safe_html(archive.parsed(message).html or "", folds_quotes=True, pictures=pictures)
 
     return await _read(shared, account, key, read)
 
@@ -223,7 +234,10 @@ async def _read(shared: SharedServices, account: str, key: str, work: Callable[[
 
 
 def _message_detail(
-    message: ArchivedMessage, parsed: ParsedMail, attachments: tuple[ArchivedAttachment, ...]
+    message: ArchivedMessage,
+    parsed: ParsedMail,
+    attachments: tuple[ArchivedAttachment, ...],
+    servers: Collection[str],
 ) -> MessageDetail:
     text = parsed.best_text
     return MessageDetail(
@@ -252,7 +266,15 @@ def _message_detail(
         are_headers_cut=len(parsed.headers) > _MOST_HEADERS,
         problems=() if parsed.trouble else tuple(without_surrogates(problem) for problem in parsed.problems),
         trouble=parsed.trouble,
+        authentication=_authentication(parsed, servers),
+        unsubscribe=unsubscribe_offer(parsed.headers, servers),
     )
+
+
+def _authentication(parsed: ParsedMail, servers: Collection[str]) -> Authentication:
+    if len(parsed.from_) != 1:
+        return Authentication.UNKNOWN
+    return authentication_of(parsed.headers, servers, parsed.from_[0].domain)
 
 
 def _header(name: str, value: str) -> MailHeader:
@@ -381,3 +403,28 @@ def _obstacle(tx: Tx, letter: MessageDetail) -> str | None:
     except BadInput as error:
         return error.problem
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class PictureState:
+    """Remote pictures of a message, as its page shows them."""
+
+    loaded: LoadedPictures | None
+    """None: not asked for."""
+    is_sender_allowed: bool
+    can_allow_sender: bool
+    """The sender is one, and authenticated."""
+
+    @property
+    def are_shown(self) -> bool:
+        return self.loaded is not None or (self.is_sender_allowed and self.can_allow_sender)
+
+
+def picture_state(tx: Tx, loader: PictureLoader, letter: MessageDetail) -> PictureState | None:
+    """None for a message without remote pictures."""
+    if letter.html is None or not letter.html.remote_images:
+        return None
+    known = len(letter.sender.shown) == 1 and not letter.sender.left_out
+    allowed = known and is_allowed(tx, letter.sender.shown[0].address)
+    can_allow = known and letter.authentication is Authentication.PASSED
+    return PictureState(loader.loaded(letter.account, letter.key), allowed, can_allow)

@@ -18,6 +18,7 @@ from postroom.dashboard.context import Here, api_router, file_reply, named_by, p
 from postroom.dashboard.display.foreign_content import (
     FRAME_POLICY,
     OCTET_STREAM,
+    PICTURES_POLICY,
     SANDBOX,
     download,
     folded,
@@ -28,6 +29,7 @@ from postroom.dashboard.forms import FilterChoice, Form, mistake_in
 from postroom.dashboard.mail.by_tier import find_tier
 from postroom.dashboard.mail.conversations import ConversationList, list_conversations
 from postroom.dashboard.mail.list_settings import Density, density_of
+from postroom.dashboard.mail.mailing_lists import left_list
 from postroom.dashboard.mail.message import (
     MailConversation,
     MessageDetail,
@@ -35,6 +37,7 @@ from postroom.dashboard.mail.message import (
     MessageVerdict,
     around,
     judgement_of,
+    picture_state,
     read_attachment,
     read_conversation,
     read_html,
@@ -211,6 +214,8 @@ async def message_page(
         address_of=message_path,
         category_choices=[*here.app.categories.defined.names, NONE],
         state=state,
+        pictures=await here.read(lambda tx: picture_state(tx, here.app.pictures, letter)),
+        left=await here.read(lambda tx: left_list(tx, letter)),
         can_write=state.obstacle is None,
         can_answer=here.visitor.caller.may(Permission.APPROVE),
         around=await around(here.services.shared, letter, opened),
@@ -274,8 +279,11 @@ async def thread(here: Here, account: Account, key: Key, before: ThreadBefore = 
 @pages.get(f"{MESSAGE_PAGE}/body")
 async def message_body_page(here: Here, account: Account, key: Key) -> Response:
     """The document in the frame."""
-    safe = await read_html(here.services.shared, account, key)
-    return HTMLResponse(frame_document(safe), headers={"content-security-policy": FRAME_POLICY})
+    pictures = await here.app.pictures.to_show(account, key)
+    contents = None if pictures is None else pictures.contents
+    safe = await read_html(here.services.shared, account, key, contents)
+    policy = PICTURES_POLICY if contents else FRAME_POLICY
+    return HTMLResponse(frame_document(safe), headers={"content-security-policy": policy})
 
 
 @pages.get(f"{MESSAGE_PAGE}/raw")

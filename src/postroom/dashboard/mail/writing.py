@@ -10,12 +10,13 @@ from starlette.responses import Response
 
 from postroom.accounts.account import find_account
 from postroom.contract.actions import DO
+from postroom.contract.outside import NOTE_UNSUBSCRIBED
 from postroom.dashboard.context import Here, RequestContext, pages_router
-from postroom.dashboard.forms import Form
+from postroom.dashboard.forms import FilterChoice, Form
 from postroom.dashboard.mail.message import MessageDetail, read_message
 from postroom.dashboard.mail.routes import MESSAGE_PAGE, SECTION, Account, Key, message_path
 from postroom.domain.actions import OCTET_STREAM, FileParameters
-from postroom.domain.errors import BadInput
+from postroom.domain.errors import BadInput, NotFound
 from postroom.mail.addresses import parse_addresses
 
 pages = pages_router()
@@ -28,9 +29,12 @@ class Writing(StrEnum):
 
 
 @pages.get(f"{MESSAGE_PAGE}/write/{{kind}}")
-async def writing_page(here: Here, account: Account, key: Key, kind: Writing) -> Response:
+async def writing_page(
+    here: Here, account: Account, key: Key, kind: Writing, unsubscribe: FilterChoice = ""
+) -> Response:
+    """With `unsubscribe`, the mail that the message's list asks for; it is the owner who sends it."""
     letter = await read_message(here.services.shared, account, key)
-    return await _show(here, letter, kind, _begun(letter, kind))
+    return await _show(here, letter, kind, _leaving(letter) if unsubscribe else _begun(letter, kind))
 
 
 @pages.post(f"{MESSAGE_PAGE}/write/{{kind}}")
@@ -48,6 +52,9 @@ async def submit_writing(here: Here, account: Account, key: Key, kind: Writing) 
             raise
         shown = form.refused(BadInput(field or _TEXT[kind], error.problem))
         return await _show(here, letter, kind, shown, 422)
+    if form["unsubscribe"]:
+        noted = {"endpoint_identity": account, "key": key, "way": "mail", "action": made.action}
+        await here.call(NOTE_UNSUBSCRIBED, noted)
     return await here.go(f"/actions/{made.action}", "A worker sends it now; this page shows when it was sent.")
 
 
@@ -77,6 +84,14 @@ def _begun(letter: MessageDetail, kind: Writing) -> Form:
     asked = letter.reply_to.shown or letter.sender.shown
     mark = "" if letter.subject.lower().startswith("re:") else "Re: "
     return Form.filled(to=", ".join(each.address for each in asked), subject=f"{mark}{letter.subject}".strip())
+
+
+def _leaving(letter: MessageDetail) -> Form:
+    offer = letter.unsubscribe
+    if offer is None or offer.mail is None:
+        raise NotFound("unsubscribe", "this message names no address to unsubscribe by mail")
+    mail = offer.mail
+    return Form.filled(to=mail.to, subject=mail.subject, body=mail.body, unsubscribe="yes")
 
 
 def _parameters(form: Form, kind: Writing) -> dict[str, Any]:

@@ -393,7 +393,7 @@ async def _editor(
         "address": "/rules/new" if rule_id is None else f"/rules/{rule_id}/edit",
         "rows": rule_form.rows_of(form),
         "most_rows": MOST_ACTIONS,
-        "kinds": list(ActionType),
+        "kinds": [kind for kind in ActionType if kind is not ActionType.UNSUBSCRIBE],
         "scopes": list(ScopeKind),
         "known": await here.read(name_suggestions),
         "choices": TRIAL_SIZES,

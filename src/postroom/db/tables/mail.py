@@ -280,3 +280,25 @@ saved_searches = Table(
     Column("saved_by", Text, nullable=False),
     Column("saved_at", Instant, nullable=False),
 )
+
+# Senders whose remote pictures are fetched whenever their mail is opened.
+picture_senders = Table(
+    "picture_senders",
+    metadata,
+    Column("address", Text, primary_key=True, comment="in its compared form"),
+    Column("allowed_by", Text, nullable=False),
+    Column("allowed_at", Instant, nullable=False),
+)
+
+# Lists that the owner left, to see whether mail still comes.
+unsubscriptions = Table(
+    "unsubscriptions",
+    metadata,
+    Column("mailbox", Text, primary_key=True),
+    Column("sender", Text, primary_key=True, comment="in its compared form"),
+    Column("way", Text, nullable=False),
+    Column("asked_at", Instant, nullable=False),
+    Column("asked_by", Text, nullable=False),
+    Column("action_id", Id, comment="that asked; null: the owner opened the link"),
+    CheckConstraint("way IN ('one_click', 'mail', 'link')", name="way"),
+)

@@ -50,11 +50,11 @@ def kinds_of(senders: Sequence[str], list_id: str | None) -> list[MailKind]:
 
 
 def can_repeat(wanted: WantedAction) -> bool:
-    """Whether the same action makes sense for other mail: not a reply, whose text answers one message, and not a snooze
-    until a certain day."""
+    """Whether the same action makes sense for other mail: not a reply, whose text answers one message, not leaving a
+    list, which is done once, and not a snooze until a certain day."""
     if isinstance(wanted.parameters, SnoozeParameters):
         return wanted.parameters.until is None
-    return wanted.type is not ActionType.AUTO_REPLY
+    return wanted.type not in (ActionType.AUTO_REPLY, ActionType.UNSUBSCRIBE)
 
 
 def rule_about(kind: MailKind, wanted: WantedAction, safety: SafetySettings, taken: Collection[str] = ()) -> RuleDraft:

@@ -120,6 +120,8 @@ def _refuse_contradictions(wanted: Sequence[WantedAction], where: str) -> None:
     types: dict[ActionType, int] = {}
     for number, each in enumerate(wanted):
         place = f"{where}[{number}]"
+        if each.type is ActionType.UNSUBSCRIBE:
+            raise BadInput(place, "unsubscribe is done once, from a message of the list; a rule can archive or trash")
         if ActionType.DELETE in (each.type, wanted[0].type) and len(wanted) > 1:
             raise BadInput(place, "delete stands alone: nothing else can be done with a message that is gone")
         if each.type in types and each.type not in _SEVERAL_TIMES:

@@ -37,6 +37,7 @@ from postroom.web.fetching.interface import (
     Throttled,
     TooLarge,
     Unavailable,
+    Unreachable,
     Validators,
 )
 from postroom.web.fetching.targets import Address, AddressGuard, Target, read_target, redirected
@@ -74,16 +75,21 @@ class PinnedTransport:
     async def close(self) -> None:
         await self._transport.aclose()
 
-    async def exchange(self, target: Target, headers: Mapping[str, str], *, largest: int | None = None) -> HttpAnswer:
-        """Send one request and read the whole answer within the limits."""
+    async def exchange(
+        self, target: Target, headers: Mapping[str, str], *, largest: int | None = None, form: bytes | None = None
+    ) -> HttpAnswer:
+        """Send one request and read the whole answer within the limits. With a `form` it is a POST, sent once: another
+        address of the host is tried only where the one before refused the connection."""
         most = self._limits.largest_body if largest is None else largest
         try:
             async with asyncio.timeout(self._limits.total_s):
                 addresses = await self._guard.addresses(target)
-                async with self._asked(target, addresses, headers) as response:
+                async with self._asked(target, addresses, headers, form) as response:
                     return await _read(target, response, most)
         except TimeoutError:
             raise Unavailable(f"{target.shown} took longer than {self._limits.total_s:g} s") from None
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            raise Unreachable(f"{target.shown} cannot be reached: {error or type(error).__name__}") from None
         except httpx2.TimeoutException as error:
             raise Unavailable(f"{target.shown} did not answer in time ({type(error).__name__})") from None
         except httpx2.RemoteProtocolError as error:
@@ -93,30 +99,32 @@ class PinnedTransport:
 
     @asynccontextmanager
     async def _asked(
-        self, target: Target, addresses: list[Address], headers: Mapping[str, str]
+        self, target: Target, addresses: list[Address], headers: Mapping[str, str], form: bytes | None
     ) -> AsyncIterator[httpx2.Response]:
-        response = await self._first_that_answers(target, addresses, headers)
+        response = await self._first_that_answers(target, addresses, headers, form)
         try:
             yield response
         finally:
             await response.aclose()
 
     async def _first_that_answers(
-        self, target: Target, addresses: list[Address], headers: Mapping[str, str]
+        self, target: Target, addresses: list[Address], headers: Mapping[str, str], form: bytes | None
     ) -> httpx2.Response:
         *others, last = addresses
         for address in others:
             try:
-                return await self._transport.handle_async_request(self._request(target, address, headers))
+                return await self._transport.handle_async_request(self._request(target, address, headers, form))
             except (httpx2.ConnectError, httpx2.ConnectTimeout):
                 continue
-        return await self._transport.handle_async_request(self._request(target, last, headers))
+        return await self._transport.handle_async_request(self._request(target, last, headers, form))
 
-    def _request(self, target: Target, address: Address, headers: Mapping[str, str]) -> httpx2.Request:
+    def _request(
+        self, target: Target, address: Address, headers: Mapping[str, str], form: bytes | None
+    ) -> httpx2.Request:
         host = f"[{address}]" if address.version == 6 else str(address)
         limits = self._limits
         return httpx2.Request(
-            "GET",
+            "GET" if form is None else "POST",
             f"{target.scheme}://{host}:{target.port}{target.path}",
             headers={
                 "Host": target.authority,
@@ -124,8 +132,10 @@ class PinnedTransport:
                 "Accept": _ACCEPT,
                 "Accept-Encoding": "gzip, deflate",
                 "Connection": "close",
+                **({} if form is None else {"Content-Type": "application/x-www-form-urlencoded"}),
                 **headers,
             },
+            content=form,
             extensions={
                 "sni_hostname": target.host,
                 "timeout": {

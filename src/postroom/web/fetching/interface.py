@@ -3,7 +3,8 @@
     Retryable
     ├── Unavailable      5xx, timeout, no connection, answer cut off; Retry-After where the server said so
     │   ├── Throttled    429
-    │   └── UnknownHost  no such name in the DNS, so waiting is of little use
+    │   └── Unreachable  no connection, so the request was certainly not received
+    │       └── UnknownHost  no such name in the DNS, so waiting is of little use
     └── NotYet           it is not this domain's turn within the caller's patience
     Fatal
     ├── Refused          4xx and other statuses that are not a page
@@ -40,7 +41,11 @@ class Throttled(Unavailable):
     """The web site asks for fewer requests."""
 
 
-class UnknownHost(Unavailable):
+class Unreachable(Unavailable):
+    """The web site cannot be reached; it did not get the request."""
+
+
+class UnknownHost(Unreachable):
     """No web site has this name. Check its spelling."""
 
 
