@@ -115,14 +115,14 @@ def correct(
 
 @app.command()
 def forget(sender: SenderArgument) -> None:
-    """Take a correction back."""
+    """Remove a correction."""
     gone = change(lambda tx, who, now: forget_correction(tx, sender, who, now), dry_run=False)
     console.print(f"Mail from {gone.sender} is judged by its headers again.", markup=False)
 
 
 @app.command()
 def corrections(json: JsonOption = False) -> None:
-    """List the senders whom you put into a category."""
+    """List the senders that you put into a category."""
     found = read(list_corrections)
     if json:
         print_json(found)

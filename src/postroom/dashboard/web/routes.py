@@ -131,7 +131,7 @@ async def submit_remove(here: Here, slug: Slug) -> Response:
 @api.post("/sources/{slug}/remove")
 @permits(Permission.WEB)
 async def remove_source(here: Here, slug: Slug) -> SourceReply:
-    """Stop following a source that was added. What it brought stays."""
+    """Stop following a source that was added. Its pages are kept."""
     return await here.call(REMOVE_SOURCE, {"source": slug})
 
 
