@@ -113,7 +113,7 @@ def _confirm(verdict: ApprovalVerdict, chosen: list[ApprovalQuestion]) -> None:
     for question in chosen:
         said = f"{deed(question.action)}: {question.subject or '(no subject)'} from {question.sender or 'unknown'}"
         console.print(printable(said), markup=False, soft_wrap=True)
-    typer.confirm(f"{verdict} all {len(chosen)}?", abort=True)
+    typer.confirm(f"{verdict.capitalize()} all {len(chosen):,}?", abort=True)
 
 
 def _print_dry(verdict: ApprovalVerdict, chosen: list[ApprovalQuestion], *, json: bool) -> None:

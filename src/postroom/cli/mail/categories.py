@@ -128,7 +128,11 @@ def corrections(json: JsonOption = False) -> None:
         print_json(found)
         return
     rows = ([each.sender, each.category, each.created_by, each.created_at] for each in found)
-    print_table(["sender", "category", "by", "since"], rows, empty="You have corrected no sender.")
+    print_table(
+        ["sender", "category", "by", "since"],
+        rows,
+        empty="No corrections yet; `postroom categories correct SENDER CATEGORY` makes one.",
+    )
 
 
 def _book() -> CategoryBook:

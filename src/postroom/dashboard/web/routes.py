@@ -125,7 +125,7 @@ async def add_source(here: Here, wanted: AddSourceArguments) -> AddedSourceReply
 @pages.post(f"{SOURCE_PAGE}/remove")
 async def submit_remove(here: Here, slug: Slug) -> Response:
     await remove_source(here, slug)
-    return await here.go("/web", f"{slug} is not followed any more. What it brought stays.")
+    return await here.go("/web", f"Stopped following {slug}. Its pages are kept.")
 
 
 @api.post("/sources/{slug}/remove")
