@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Select, func, select
 
@@ -65,20 +67,22 @@ class DigestCounts:
 def count_digest(tx: Tx, period: DigestPeriod, mailbox: str | None = None) -> DigestCounts:
     """Of all mailboxes, or of one."""
     span = period.since, period.until
-    tiers = dict(_grouped(tx, messages.c.policy_tier, _live(span, mailbox)))
-    calls = _spent(tx, span, mailbox)
+    arrived = _arrived(tx, span, mailbox)
+    live = [each for each in arrived if each.is_live]
+    tiers = _summed((each.tier, each.count) for each in live)
+    calls, spent = _spent(tx, span, mailbox)
     return DigestCounts(
         period=period,
-        tiers=tuple((tier, int(tiers.get(tier, 0))) for tier in TIERS),
-        categories=_named(tx, messages.c.category, _live(span, mailbox), MOST_CATEGORIES),
-        senders=_named(tx, messages.c.sender_identity, _live(span, mailbox), MOST_SENDERS),
-        recovered=_count(tx, _arrived(span, mailbox, is_live=False)),
+        tiers=tuple((tier, tiers[tier]) for tier in TIERS),
+        categories=_most(_summed((each.category, each.count) for each in live), MOST_CATEGORIES),
+        senders=_most(_summed((each.sender, each.count) for each in live), MOST_SENDERS),
+        recovered=sum(each.count for each in arrived if not each.is_live),
         done=_done(tx, span, mailbox),
-        failed=_count(tx, _finished(tx, span, mailbox, ActionStatus.FAILED)),
+        failed=_failed(tx, span, mailbox),
         needs_approval=_waiting(tx, _asked(tx, mailbox)),
         needs_review=_waiting(tx, review.open_items(mailbox)),
-        model_calls=calls[0],
-        spent=calls[1],
+        model_calls=calls,
+        spent=spent,
     )
 
 
@@ -86,25 +90,37 @@ _Span = tuple[datetime, datetime]
 _Conditions = list[ColumnElement[bool]]
 
 
-def _arrived(span: _Span, mailbox: str | None, *, is_live: bool) -> Select[Any]:
-    job = messages.c.backfill_job_id
-    query = select(messages.c.id).where(messages.c.accepted_at >= span[0], messages.c.accepted_at < span[1])
-    query = query.where(messages.c.direction == "inbound", job.is_(None) if is_live else job.is_not(None))
-    return query if mailbox is None else query.where(messages.c.endpoint_identity == mailbox)
+class _Arrived(NamedTuple):
+    tier: str
+    category: str
+    sender: str
+    is_live: bool
+    count: int
 
 
-def _live(span: _Span, mailbox: str | None) -> Select[Any]:
-    return _arrived(span, mailbox, is_live=True)
+def _arrived(tx: Tx, span: _Span, mailbox: str | None) -> list[_Arrived]:
+    """In one look at the messages, which may be many: what tells them apart, and how many there are of each."""
+    is_live = messages.c.backfill_job_id.is_(None)
+    by = (messages.c.policy_tier, messages.c.category, messages.c.sender_identity, is_live)
+    query = select(*by, func.count()).where(messages.c.accepted_at >= span[0], messages.c.accepted_at < span[1])
+    query = query.where(messages.c.direction == "inbound").group_by(*by)
+    if mailbox is not None:
+        query = query.where(messages.c.endpoint_identity == mailbox)
+    return [
+        _Arrived(tier, category or "", sender, bool(live), int(count))
+        for tier, category, sender, live, count in tx.execute(query)
+    ]
 
 
-def _grouped(tx: Tx, column: ColumnElement[Any], query: Select[Any], most: int | None = None) -> list[tuple[Any, int]]:
-    number = func.count()
-    counted = query.with_only_columns(column, number).group_by(column).order_by(number.desc(), column).limit(most)
-    return [(value, int(count)) for value, count in tx.execute(counted)]
+def _summed(amounts: Iterable[tuple[str, int]]) -> Counter[str]:
+    total = Counter[str]()
+    for name, count in amounts:
+        total[name] += count
+    return total
 
 
-def _named(tx: Tx, column: ColumnElement[Any], query: Select[Any], most: int) -> tuple[NamedCount, ...]:
-    return tuple(NamedCount(str(value or ""), count) for value, count in _grouped(tx, column, query, most))
+def _most(counts: Counter[str], most: int) -> tuple[NamedCount, ...]:
+    return tuple(NamedCount(*each) for each in sorted(counts.items(), key=lambda each: (-each[1], each[0]))[:most])
 
 
 def _finished(tx: Tx, span: _Span, mailbox: str | None, status: ActionStatus) -> Select[Any]:
@@ -144,7 +160,8 @@ def _spent(tx: Tx, span: _Span, mailbox: str | None) -> tuple[int, int]:
     return int(calls), int(spent)
 
 
-def _count(tx: Tx, query: Select[Any]) -> int:
+def _failed(tx: Tx, span: _Span, mailbox: str | None) -> int:
+    query = _finished(tx, span, mailbox, ActionStatus.FAILED)
     return int(tx.execute(query.with_only_columns(func.count())).scalar_one())
 
 
