@@ -18,7 +18,6 @@ pytestmark = pytest.mark.req("UX-3")
 
 @pytest.mark.parametrize(("script", "width"), [(True, 1280), (False, 390)])
 async def test_a_day_and_a_week_are_walked_by_keyboard(browser: Browser, site: Site, script: bool, width: int) -> None:
-    await scene.add_mailbox(site)
     await scene.add_live_mail(site, {Tier.HIGH_PRIORITY: 2, Tier.DEFAULT: 5}, sender_identity="long" * 40)
     await scene.add_live_mail(site, {Tier.DEFAULT: 3}, timedelta(days=1), category="finance")
     await scene.add_decided_mail(site, "18f1", action="archive")

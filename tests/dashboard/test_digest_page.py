@@ -59,7 +59,7 @@ async def test_any_day_can_be_chosen_and_what_is_none_is_refused(site: Site) -> 
     assert (await site.get("/digest?day=")).status_code == 200
     for wrong in ("day=yesterday", "period=year", "day=99999-01-01"):
         assert (await site.get(f"/digest?{wrong}")).status_code == 422
-    token = await site.token(Role.DASHBOARD, identity=ME)
+    token = await site.token(Role.DASHBOARD, endpoint_identity=ME)
     async with site.stranger(headers={"Authorization": f"Bearer {token}"}) as http:
         assert (await http.get("/api/digest")).status_code == 403
         assert (await http.get(f"/api/digest?account={ME}")).status_code == 200
@@ -74,4 +74,4 @@ async def test_days_are_those_of_the_owner(tmp_path: Path) -> None:
         found = (await site.api("GET", "/digest")).json()
         assert (found["title"], found["received"]) == ("Tuesday, 17 November 2026", 1)
         said = text_of((await site.get("/digest")).text)
-        assert f"By e-mail: weekly at 07:00 to {ME}." in said
+        assert f"By e-mail: weekly at 07:00 to {ME}" in said

@@ -77,7 +77,7 @@ def role_server(toolbox: Toolbox, role: Role, caller_of: Callable[[Context], Awa
         except PostroomError as error:
             return _failure(error)
 
-    return Server(
+    server: Server[Any] = Server(
         "postroom",
         version=__version__,
         title=f"Postroom Switchboard ({role})",
@@ -85,14 +85,16 @@ def role_server(toolbox: Toolbox, role: Role, caller_of: Callable[[Context], Awa
         get_tool_input_schema=lambda name: tool.schema if (tool := toolbox.get(name)) else None,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
-        **(_library_handlers(AssistantLibrary(toolbox), caller_of) if role is Role.AGENT else {}),
     )
+    if role is Role.AGENT:
+        _add_library(server, AssistantLibrary(toolbox), caller_of)
+    return server
 
 
-def _library_handlers(
-    library: AssistantLibrary, caller_of: Callable[[Context], Awaitable[Caller]]
-) -> dict[str, Callable[..., Awaitable[Any]]]:
-    """Resources and prompts, as the server's handlers of them."""
+def _add_library(
+    server: Server[Any], library: AssistantLibrary, caller_of: Callable[[Context], Awaitable[Caller]]
+) -> None:
+    """Serve resources and prompts too."""
 
     async def list_resources(context: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
         with _as_mcp_errors():
@@ -114,13 +116,11 @@ def _library_handlers(
         with _as_mcp_errors():
             return await library.prompt(await caller_of(context), params.name, params.arguments or {})
 
-    return {
-        "on_list_resources": list_resources,
-        "on_list_resource_templates": list_templates,
-        "on_read_resource": read_resource,
-        "on_list_prompts": list_prompts,
-        "on_get_prompt": get_prompt,
-    }
+    server.add_request_handler("resources/list", PaginatedRequestParams, list_resources)
+    server.add_request_handler("resources/templates/list", PaginatedRequestParams, list_templates)
+    server.add_request_handler("resources/read", ReadResourceRequestParams, read_resource)
+    server.add_request_handler("prompts/list", PaginatedRequestParams, list_prompts)
+    server.add_request_handler("prompts/get", GetPromptRequestParams, get_prompt)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pytest
 from sqlalchemy import select, update
@@ -35,6 +35,7 @@ from tests.support.queues import run_until_idle
 
 pytestmark = pytest.mark.req("UX-3")
 
+T = TypeVar("T")
 MORNING = datetime(2026, 11, 17, 6, 0, tzinfo=UTC)
 CALLS = ("find_sent", "find_drafts", "create_draft", "send_draft")
 
@@ -70,7 +71,12 @@ class MailboxThatFails:
 
     async def create_draft(self, raw: bytes, thread_id: str | None = None) -> MailDraft:
         key = new_id()
-        return self._called("create_draft", lambda: self.drafts.update({key: raw}) or MailDraft(key, key, ""))
+
+        def create() -> MailDraft:
+            self.drafts[key] = raw
+            return MailDraft(key, key, "")
+
+        return self._called("create_draft", create)
 
     async def send_draft(self, draft_id: str) -> str:
         def send() -> str:
@@ -81,7 +87,7 @@ class MailboxThatFails:
 
         return self._called("send_draft", send)
 
-    def _called(self, name: str, effect: Callable[[], Any]) -> Any:
+    def _called(self, name: str, effect: Callable[[], T]) -> T:
         is_cut, self.cut_off = self.cut_off == name, None if self.cut_off == name else self.cut_off
         if is_cut and not self.after_effect:
             raise Retryable("the call was cut off")
@@ -186,7 +192,7 @@ async def test_it_is_off_by_default_and_waits_for_a_mailbox(scene: Scene, tmp_pa
     assert DIGEST_SEND.name not in [each.name for each in schedules(Settings(home=tmp_path))]
     [declared] = [each for each in schedules(scene.settings) if each.name == DIGEST_SEND.name]
     assert declared.cadence == "daily 07:00 Europe/Zagreb"
-    await scene.queue.database.write(lambda tx: tx.execute(update(accounts).values(status="login_ended")))
+    await scene.queue.database.write(lambda tx: tx.execute(update(accounts).values(status="failing")))
     await scene.morning()
     assert await scene.states() == []
     weekly = DigestSettings(every="weekly")

@@ -18,7 +18,7 @@ from tests.support.databases import on_sqlite
 from tests.support.mail import ME, letter
 from tests.support.switchboards import Bench, in_a_task, served, stranger
 
-pytestmark = [pytest.mark.req("UX-4"), on_sqlite]
+pytestmark = pytest.mark.req("UX-4")
 
 OTHER = "other@example.org"
 
@@ -34,11 +34,12 @@ def agent(*permissions: Permission, mailbox: str | None = None) -> Caller:
 
 
 async def stored(bench: Bench, mailbox: str, subject: str) -> str:
-    mail = IncomingMail(letter(subject, to=mailbox), Provenance.GMAIL, gmail_id=f"18f{len(subject):013x}")
+    mail = IncomingMail(letter(subject, to=mailbox), Provenance.API, gmail_id=f"18f{len(subject):013x}")
     [found] = await bench.archive.of(mailbox).store([mail])
     return found.key
 
 
+@on_sqlite
 async def test_a_bound_token_reads_its_own_mailbox_only(bench: Bench) -> None:
     mine, theirs = await stored(bench, ME, "Mine"), await stored(bench, OTHER, "Not mine")
     library, bound = AssistantLibrary(bench.toolbox), agent(Permission.READ, mailbox=ME)
@@ -53,6 +54,7 @@ async def test_a_bound_token_reads_its_own_mailbox_only(bench: Bench) -> None:
     assert [row["messages"] for row in counted.wire()["rows"]] == [1]
 
 
+@on_sqlite
 async def test_what_a_token_may_not_call_is_not_offered_and_is_refused(bench: Bench) -> None:
     library = AssistantLibrary(bench.toolbox)
     searcher, reader = agent(Permission.SEARCH), agent(Permission.READ)
@@ -67,6 +69,7 @@ async def test_what_a_token_may_not_call_is_not_offered_and_is_refused(bench: Be
         await library.prompt(searcher, "needs_me", {})
 
 
+@on_sqlite
 async def test_other_roles_have_neither_and_an_agent_has_both_over_http(bench: Bench, mcp: str) -> None:
     async with stranger(mcp, await bench.token(Role.AGENT)) as call:
         assert len((await call.client.list_prompts()).prompts) == len(PROMPTS)
@@ -79,6 +82,7 @@ async def test_other_roles_have_neither_and_an_agent_has_both_over_http(bench: B
                 await call.client.read_resource("postroom://today")
 
 
+@on_sqlite
 async def test_no_prompt_or_resource_can_approve_or_change_anything(bench: Bench) -> None:
     """Agents never approve: not by a tool, and not by what is made of tools."""
     used = {call.tool for each in RESOURCES for call in each.calls} | {name for each in PROMPTS for name in each.tools}

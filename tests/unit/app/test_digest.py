@@ -61,7 +61,7 @@ Top senders
 3 actions need approval
 1 message needs review
 
-40 model calls, $0.123456 spent
+40 model calls, $0.12 spent
 
 More: https://post.example/digest?period=day&day=2026-11-16
 """

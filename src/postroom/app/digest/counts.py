@@ -69,14 +69,14 @@ def count_digest(tx: Tx, period: DigestPeriod, mailbox: str | None = None) -> Di
     span = period.since, period.until
     arrived = _arrived(tx, span, mailbox)
     live = [each for each in arrived if each.is_live]
-    tiers = _summed((each.tier, each.count) for each in live)
+    tiers = _summed((each.tier, each.number) for each in live)
     calls, spent = _spent(tx, span, mailbox)
     return DigestCounts(
         period=period,
         tiers=tuple((tier, tiers[tier]) for tier in TIERS),
-        categories=_most(_summed((each.category, each.count) for each in live), MOST_CATEGORIES),
-        senders=_most(_summed((each.sender, each.count) for each in live), MOST_SENDERS),
-        recovered=sum(each.count for each in arrived if not each.is_live),
+        categories=_most(_summed((each.category, each.number) for each in live), MOST_CATEGORIES),
+        senders=_most(_summed((each.sender, each.number) for each in live), MOST_SENDERS),
+        recovered=sum(each.number for each in arrived if not each.is_live),
         done=_done(tx, span, mailbox),
         failed=_failed(tx, span, mailbox),
         needs_approval=_waiting(tx, _asked(tx, mailbox)),
@@ -95,7 +95,7 @@ class _Arrived(NamedTuple):
     category: str
     sender: str
     is_live: bool
-    count: int
+    number: int
 
 
 def _arrived(tx: Tx, span: _Span, mailbox: str | None) -> list[_Arrived]:
