@@ -38,7 +38,7 @@ async def test_page_and_api_count_the_same_and_lead_to_the_mail(site: Site) -> N
     page = await site.get("/digest")
     said = text_of(page.text)
     assert f"{now:%A}, {now.day} {now:%B %Y}" in said
-    for words in ("7 received", "1 need review", "$0.12 spent", "Model Archived 1", "By e-mail: off"):
+    for words in ("7 received", "1 needs review", "$0.12 spent", "Model Archived 1", "By e-mail: off"):
         assert words in said, words
     assert 'rel="next"' not in page.text
     yesterday = f"{now - timedelta(days=1):%Y-%m-%d}"
