@@ -54,7 +54,7 @@ async def test_a_rule_is_written_in_the_editor_and_listed_in_words(site: Site) -
     assert "apply_label=Receipts" in unescape(detail)
     listed = text_of((await site.get("/rules")).text)
     assert "from shop.example or store.example, and the subject contains “receipt”" in listed
-    assert "give the message the label Receipts" in listed
+    assert "label “Receipts”" in listed
     entries = (await site.read(lambda tx: list_entries(tx, AuditFilter(action="rule.add")))).entries
     assert [entry.actor.name for entry in entries] == ["owner"]
 
@@ -109,7 +109,7 @@ async def test_a_rule_is_tried_over_the_archive_before_it_is_saved(site: Site) -
     said = text_of(tried.text)
     assert "3 messages of the newest 4 would have matched." in said
     assert tried.text.count('href="/mail/me@example.org/') == 3
-    assert "give the message the label Receipts" in said
+    assert "label “Receipts”" in said
     assert 'value="Receipts"' in tried.text
     assert await stored(site) == []
     nameless = {"priority": "100", "whose_mail": "sender", "which": "ann@friends.example", "older": "1h"}

@@ -11,6 +11,7 @@ import pytest
 from pydantic import SecretStr
 
 from postroom import audit, kill_switch
+from postroom.app.assistants import AssistantClient, client_config
 from postroom.domain.roles import Role
 from postroom.settings import BackfillSettings, ModelSettings, TelemetrySettings
 from postroom.switchboard.tokens import list_tokens
@@ -64,7 +65,9 @@ async def test_a_token_that_cannot_be_is_refused_beside_its_field_and_what_was_w
 async def test_the_configuration_of_an_assistant_is_there_to_copy(site: Site) -> None:
     page = await site.get("/settings")
     shown = [json.loads(unescape(each)) for each in re.findall(r"<pre[^>]*>(\{.*?)</pre>", page.text, re.DOTALL)]
-    assert [list(each) for each in shown] == [["mcpServers"], ["mcpServers"], ["servers"]]
+    assert [list(each) for each in shown] == [
+        [client_config(each, site.app.settings.home).key] for each in AssistantClient
+    ]
     assert all("mcp" in each.popitem()[1]["postroom"]["args"] for each in shown)
 
 

@@ -86,6 +86,12 @@ class DirectCalls:
         return answer
 
 
+def unfenced(text: str) -> str:
+    """What an agent gets stands between fences."""
+    _, fence, rest = text.partition("\n<data>\n")
+    return rest.removesuffix("\n</data>") if fence else text
+
+
 class Calls:
     """Calls a tool over MCP and gets its answer, or our error."""
 
@@ -97,7 +103,7 @@ class Calls:
         text = getattr(result.content[0], "text", "")
         if result.is_error:
             raise error_from_wire(result.structured_content, text)
-        answer: dict[str, Any] = json.loads(text)
+        answer: dict[str, Any] = json.loads(unfenced(text))
         assert answer == result.structured_content
         return answer
 

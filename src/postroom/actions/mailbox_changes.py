@@ -59,18 +59,18 @@ class ActionsMailboxObserver:
                 audit.SYSTEM,
                 "The message was deleted from the mailbox.",
             )
-        for action_id, job_id in self._asleep(tx, account_id, gmail_ids):
+        for action_id, job_id in self._snoozed(tx, account_id, gmail_ids):
             self._queue.cancel_within(tx, job_id)
             snoozes.end_snooze(tx, action_id, SnoozeState.CANCELED, self._queue.clock.now())
 
     def _perhaps_back(self, tx: Tx, account_id: str, gmail_ids: Sequence[str]) -> None:
         """History may report a time before the snooze, so the mailbox has to be checked, even if a check is running:
         it may have read the state of before."""
-        for action_id, _ in self._asleep(tx, account_id, gmail_ids):
+        for action_id, _ in self._snoozed(tx, account_id, gmail_ids):
             payload = {"account_id": account_id, "action_id": action_id}
             self._queue.add(tx, NewJob(jobs.SNOOZE_CHECK.name, payload))
 
-    def _asleep(self, tx: Tx, account_id: str, gmail_ids: Sequence[str]) -> list[tuple[str, str]]:
+    def _snoozed(self, tx: Tx, account_id: str, gmail_ids: Sequence[str]) -> list[tuple[str, str]]:
         """The snoozes of these messages that wait, with the jobs that would wake them."""
         query = (
             select(snoozes_table.c.action_id, snoozes_table.c.job_id)

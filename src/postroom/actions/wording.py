@@ -25,10 +25,10 @@ _PLAIN: Mapping[ActionType, str] = {
     ActionType.MARK_READ: "mark the message as read",
     ActionType.MARK_UNREAD: "mark the message as unread",
     ActionType.STAR: "star the message",
-    ActionType.UNSTAR: "take the star away",
+    ActionType.UNSTAR: "remove the star",
     ActionType.TRASH: "move the message to the trash",
-    ActionType.RESTORE: "take the message out of the trash",
-    ActionType.DELETE: "delete the message for ever",
+    ActionType.RESTORE: "restore the message from the trash",
+    ActionType.DELETE: "delete the message permanently",
     ActionType.UNSUBSCRIBE: "unsubscribe from the list that sent the message",
 }
 
@@ -56,7 +56,7 @@ def standing(action: Action) -> str:
     """How it stands, with the reason where there is one."""
     match action.status:
         case ActionStatus.APPROVED_PENDING:
-            return f"waits for approval: {'; '.join(action.reasons)}"
+            return f"needs approval: {'; '.join(action.reasons)}"
         case ActionStatus.FAILED | ActionStatus.CANCELED | ActionStatus.REFUSED | ActionStatus.DISMISSED:
             return f"{action.status}: {action.error}" if action.error else str(action.status)
         case ActionStatus.COMPLETED if (action.undo_hint or {}).get("nothing_changed"):
@@ -142,23 +142,23 @@ def _forward(parameters: Parameters) -> str:
 
 def _reply(parameters: Parameters) -> str:
     if not isinstance(parameters, ReplyParameters):
-        return "answer the sender"
+        return "reply to the sender"
     whom = ", ".join(parameters.to) or "the sender"
-    return f"answer {whom} with a text of {len(parameters.text or parameters.body_html or '')} characters"
+    return f"reply to {whom} ({len(parameters.text or parameters.body_html or ''):,} characters)"
 
 
 _PLACES: Mapping[tuple[ActionType, str], str] = {
     (ActionType.APPLY_LABEL, "inbox"): "move the message to the inbox",
-    (ActionType.REMOVE_LABEL, "inbox"): "take the message out of the inbox",
+    (ActionType.REMOVE_LABEL, "inbox"): "remove the message from the inbox",
     (ActionType.APPLY_LABEL, "spam"): "move the message to spam",
-    (ActionType.REMOVE_LABEL, "spam"): "take the message out of spam",
+    (ActionType.REMOVE_LABEL, "spam"): "move the message out of spam",
 }
 """Labels of the mailbox that people know as places."""
 
 
 _WITH_PARAMETERS: Mapping[ActionType, Callable[[Parameters], str]] = {
-    ActionType.APPLY_LABEL: lambda parameters: f"give the message the label {_label(parameters)}",
-    ActionType.REMOVE_LABEL: lambda parameters: f"take the label {_label(parameters)} away",
+    ActionType.APPLY_LABEL: lambda parameters: f"label “{_label(parameters)}”",
+    ActionType.REMOVE_LABEL: lambda parameters: f"remove label “{_label(parameters)}”",
     ActionType.SNOOZE: _snooze,
     ActionType.FORWARD: _forward,
     ActionType.AUTO_REPLY: _reply,

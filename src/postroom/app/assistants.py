@@ -15,8 +15,11 @@ from pathlib import Path
 
 class AssistantClient(StrEnum):
     CLAUDE_DESKTOP = "claude-desktop"
+    CLAUDE_CODE = "claude-code"
     CURSOR = "cursor"
     VSCODE = "vscode"
+    WINDSURF = "windsurf"
+    ZED = "zed"
 
 
 @dataclass(frozen=True)
@@ -36,12 +39,15 @@ _PLACES = {
         "claude_desktop_config.json (Settings, Developer, Edit Config)",
         "mcpServers",
     ),
+    AssistantClient.CLAUDE_CODE: ("Claude Code", ".mcp.json of a project", "mcpServers"),
     AssistantClient.CURSOR: ("Cursor", "~/.cursor/mcp.json, or .cursor/mcp.json of a project", "mcpServers"),
     AssistantClient.VSCODE: (
         "VS Code",
         "mcp.json (command “MCP: Open User Configuration”), or .vscode/mcp.json of a folder",
         "servers",
     ),
+    AssistantClient.WINDSURF: ("Windsurf", "~/.codeium/windsurf/mcp_config.json", "mcpServers"),
+    AssistantClient.ZED: ("Zed", "settings.json (command “zed: open settings file”)", "context_servers"),
 }
 
 

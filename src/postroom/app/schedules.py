@@ -8,6 +8,7 @@ from datetime import datetime
 
 from postroom.accounts.account import Account
 from postroom.accounts.account_jobs import for_each_account, job_of
+from postroom.app.digest.period import zone_of
 from postroom.domain.jobs import (
     ARCHIVE,
     BACKFILL,
@@ -20,6 +21,7 @@ from postroom.domain.jobs import (
     SYNC,
     SYNC_BAD,
     Schedule,
+    digest_schedule,
     sentinel_schedule,
 )
 from postroom.queue import NewJob
@@ -65,4 +67,6 @@ def schedules(settings: Settings) -> list[Schedule]:
     of_accounts = [for_each_account(job_type, cadence) for job_type, cadence in cadences.items() if cadence != OFF]
     of_web = [] if recurring.sentinel == OFF else [sentinel_schedule(recurring.sentinel)]
     of_discord = [] if settings.discord.bot_token is None else [LOGIN_NOTICES]
-    return [*FIXED_SCHEDULES, *of_accounts, *of_web, *of_discord]
+    digest = settings.digest
+    of_digest = [] if digest.every == OFF else [digest_schedule(digest.at, zone_of(settings).key)]
+    return [*FIXED_SCHEDULES, *of_accounts, *of_web, *of_discord, *of_digest]

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from postroom.app.installation import App
 from postroom.app.owner_tools.action_tools import ActionTools
+from postroom.app.owner_tools.counting_tools import CountingTools
 from postroom.app.owner_tools.job_tools import JobTools
 from postroom.app.owner_tools.learning_tools import LearningTools
 from postroom.app.owner_tools.past_mail_tools import PastMailTools
@@ -104,6 +105,7 @@ def owner_tools(
     yield from ActionTools(queue, archive, safety).tools()
     yield from JobTools(queue).tools()
     yield from ReviewTools(queue).tools()
+    yield from CountingTools(queue, archive, settings).tools()
     yield from RuleTools(queue.database, queue.clock, safety, archive).tools()
     yield from PastMailTools(queue, archive).tools()
     yield from SearchTools(queue.database, queue.clock).tools()

@@ -42,7 +42,7 @@ class WebNotifier:
         slug, database, now = str(context.job.payload.get("source")), context.queue.database, context.queue.clock.now()
         source = (await self.web.sources()).by_slug.get(slug)
         if source is None:
-            return {"skipped": f"the source {slug} is not followed any more"}
+            return {"skipped": f"the source {slug} is no longer followed"}
         since = await context.write(lambda tx: _reported_until(tx, slug, now))
         news = await database.read(lambda tx: source_store.news_of(tx, source, since))
         if not news.pages:

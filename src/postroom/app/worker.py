@@ -25,6 +25,7 @@ from postroom.actions.snoozes import SnoozeCheckHandler, UnsnoozeHandler
 from postroom.actions.undo import UndoHandler, undo_many
 from postroom.actions.unsubscribing import Unreached, Unsubscriber
 from postroom.app.archive_statistics import statistics_handler
+from postroom.app.digest.sending import DigestSender
 from postroom.app.installation import App, label_listing
 from postroom.app.schedules import gap_job, ingest_job
 from postroom.app.series import pruning_series, series_upkeep
@@ -177,6 +178,7 @@ def _speaking_handlers(app: App, mailboxes: AccountMailboxes, channel: DiscordCh
     """Handlers that send something out: mail in the owner's name, questions to the owner, and news."""
     return {
         jobs.OUTBOUND_SEND.name: MailSender(mailboxes, Originals(app.archive.backend)),
+        jobs.DIGEST_SEND.name: DigestSender(app.settings, mailboxes),
         jobs.APPROVAL_NOTIFY.name: ApprovalNotifier(channel),
         jobs.APPROVALS_EXPIRE.name: approvals.ApprovalUpkeep(has_channel=channel is not None),
         jobs.LOGIN_NOTIFY.name: LoginNotifier(channel, app.settings.dashboard.url),

@@ -79,7 +79,7 @@ def verify_command(
 
 @app.command("new-key")
 def new_key(yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False) -> None:
-    """Seal entries with a new key from now on: the old one is lost, or should no longer be used.
+    """Seal new entries with a new key, because the old one is lost or should no longer be used.
 
     Entries under a key that the vault no longer holds can never be checked again.
     """

@@ -72,7 +72,7 @@ def retry(
 ) -> None:
     """Queue failed jobs again: one by its id, or all of a type, of a time window, or of both.
 
-    A job that stands for an action takes the action with it, so that the work is really done again.
+    Retrying the job of an action retries the action too.
     """
     from postroom.actions.requests import JobsRetried, retry_failed_jobs, retry_job
     from postroom.queue import FailedJobs

@@ -71,22 +71,20 @@ COMMANDS = {
     "backfill": _Entry(
         "mail.backfill", "app", "Recover old mail within a budget: estimate, create, watch and control."
     ),
-    "web": _Entry("web", "app", "Web sources: follow them, recover what they had before, read the evidence."),
+    "web": _Entry("web", "app", "Web sources: follow them, fetch past pages, read the evidence."),
     "categories": _Entry("mail.categories", "app", "Categories of mail: what belongs where, and why."),
     "contacts": _Entry("mail.contacts", "app", "The people you know; their mail is served first."),
     "policy": _Entry(
         "mail.policy", "app", "The tier policy: which mail is taken in whole, by its headers only, or not at all."
     ),
     "rules": _Entry("decisions.rules", "app", "Rules that act on mail without a model; the first match decides."),
-    "model": _Entry("decisions.model", "app", "The language model: check it, switch it off and on, bound its cost."),
+    "model": _Entry("decisions.model", "app", "The language model: check it, switch it off and on, limit its cost."),
     "actions": _Entry("decisions.actions", "app", "Actions on mail: list, show, undo, or act yourself."),
     "approvals": _Entry("decisions.approvals", "app", "Actions that need your approval."),
     "learning": _Entry(
         "decisions.learning", "app", "Local triage that learns: see its figures, switch it, correct a decision."
     ),
-    "review": _Entry(
-        "decisions.review", "app", "Mail that you have to look at: list it, mark it as done, judge it again."
-    ),
+    "review": _Entry("decisions.review", "app", "Mail that needs review: list it, mark it as done, judge it again."),
     "jobs": _Entry("jobs", "app", "The job queue: list, show, retry, cancel, stats."),
     "token": _Entry("token", "app", "Access tokens for dashboards, connectors and agents; a login link for a person."),
     "audit": _Entry("audit", "app", "The audit log, newest first; `verify` checks it for tampering."),

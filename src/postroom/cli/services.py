@@ -218,10 +218,10 @@ def mcp(
 
     Assistants such as Claude Desktop start this command themselves;
     `postroom mcp config` prints what to put into their configuration. They
-    may search and read mail, look at jobs, ask for old mail to be taken in,
-    and propose actions and rules, which you approve or reject. The first
-    start makes a token for them, which `postroom token list` shows and
-    `postroom token revoke` revokes.
+    can search and read mail, count what is there, see what waits and what
+    runs, fetch older mail, and propose actions and rules, which you approve or
+    reject. The first start makes a token for them, which `postroom token list`
+    shows and `postroom token revoke` revokes.
     """
     if context.invoked_subcommand is not None:
         return

@@ -31,7 +31,7 @@ _GAP = 2
 _NARROWEST = 12
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would happen, and change nothing.")]
 
 
 def print_json(value: Any) -> None:

@@ -27,7 +27,7 @@ def create(
     name: Annotated[str | None, typer.Option(help="The name in the audit log; default: the role.")] = None,
     permission: Annotated[
         list[Permission] | None,
-        typer.Option(help="What it may do; repeatable; default: everything its role can, except approve and tokens."),
+        typer.Option(help="What it may do; repeatable; default: all of its role, except approve, tokens and undo."),
     ] = None,
     expires_days: Annotated[int | None, typer.Option(help="Expires after this many days; default: never.")] = None,
     mailbox: Annotated[

@@ -41,9 +41,7 @@ from postroom.web.runs import NewRun, Run, RunStatus
 from postroom.web.sentinel import SentinelReport
 from postroom.web.sources import FILE_NAME, EndpointMode, NoticeWay
 
-app = typer.Typer(
-    no_args_is_help=True, help="Web sources: follow them, recover what they had before, read the evidence."
-)
+app = typer.Typer(no_args_is_help=True, help="Web sources: follow them, fetch past pages, read the evidence.")
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, as `web runs` shows it.")]
 SourceOption = Annotated[
@@ -94,7 +92,7 @@ def add(
         str | None,
         typer.Option("--as", metavar="KIND", help="feed, sitemap, archive, pagination or page; default: find out."),
     ] = None,
-    slug: Annotated[str | None, typer.Option(help="How to call it; default: its host.")] = None,
+    slug: Annotated[str | None, typer.Option(help="A short name for it; default: its host.")] = None,
     name: Annotated[str | None, typer.Option(help="Its name on pages; default: its title.")] = None,
     domain: Annotated[
         list[str] | None, typer.Option("--domain", help="Another domain that its pages are on; may be repeated.")
@@ -125,21 +123,21 @@ def add(
 
 @app.command()
 def remove(source: Slug) -> None:
-    """Stop following a source that was added. What it brought stays."""
+    """Stop following a source that was added. Its pages are kept."""
     with_app(lambda app: app.web.remove(_me(), source))
-    console.print(f"{source} is not followed any more. What it brought stays.", markup=False)
+    console.print(f"Stopped following {source}. Its pages are kept.", markup=False)
 
 
 @app.command()
 def pause(source: Slug) -> None:
-    """Look for no new pages of a source, and fetch none of those that wait, until `web unpause`."""
+    """Stop checking a source and fetching its pages, until `web unpause`."""
     with_app(lambda app: app.web.pause(_me(), source, paused=True))
     console.print(f"{source} is paused; `postroom web unpause {source}` continues it.", markup=False)
 
 
 @app.command()
 def unpause(source: Slug) -> None:
-    """Follow a paused source again. The next look finds what it published meanwhile."""
+    """Follow a paused source again. The next check finds what it published meanwhile."""
     with_app(lambda app: app.web.pause(_me(), source, paused=False))
     console.print(f"{source} is followed again.", markup=False)
 
@@ -168,7 +166,7 @@ def backfill(
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Find what a source published before, and queue what is new. Needs BACKFILL_ENABLED=true."""
+    """Fetch past pages: find what a source published earlier, and queue what is new. Needs BACKFILL_ENABLED=true."""
     chosen = _mode(mode)
     if queue and dry_run:
         raise BadInput("queue", "cannot be combined with --dry-run")

@@ -24,6 +24,7 @@ from postroom.domain.envelope import (
     event_key,
 )
 from postroom.mail.addresses import parse_addresses
+from postroom.mail.composing import REPORT_HEADER
 from postroom.mail.headers import Headers
 from postroom.mailboxes.protocol import RemoteMessage
 
@@ -53,8 +54,9 @@ class SourceMail:
 
     @property
     def is_outbound(self) -> bool:
-        """The user's own mail, unless it came back to the inbox: a note to oneself is to be read."""
-        return SENT in self.label_ids and INBOX not in self.label_ids
+        """The user's own mail, unless it came back to the inbox: a note to oneself is to be read, a report by Postroom
+        is not. Only what the mailbox sent itself can be one: others can write the header too."""
+        return SENT in self.label_ids and (INBOX not in self.label_ids or REPORT_HEADER in self.headers)
 
     @property
     def is_unfinished(self) -> bool:

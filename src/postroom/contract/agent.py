@@ -1,10 +1,13 @@
-"""The tools of an agent: search and read the archive, list jobs and decisions, fetch more mail on demand."""
+"""The tools of an agent: search and read the archive, count what it holds, list jobs and decisions, fetch more mail on
+demand."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
-from postroom.contract.fields import Cursor, Moment, Short
+from postroom.contract.fields import Cursor, Day, Moment, Short
 from postroom.contract.tool import Arguments, Reply, ToolSignature
 from postroom.domain.jobs import JobState
 from postroom.domain.validation import MOST_RESULTS
@@ -22,6 +25,25 @@ class SearchArguments(Arguments):
 
 class ReadArguments(Arguments):
     id: Short = Field(description="a message's `key` from search_archive, or its Message-ID in angle brackets")
+
+
+class ConversationArguments(ReadArguments):
+    limit: int = Field(20, ge=1, le=50, strict=True, description="of a longer conversation, the newest so many")
+
+
+class ReadAttachmentArguments(ReadArguments):
+    attachment: int = Field(ge=0, le=10_000, strict=True, description="its `number` from read_message")
+
+
+class StatisticsArguments(Arguments):
+    by: Literal["sender", "domain", "year", "month", "hour", "size", "label", "type"]
+    endpoint_identity: str | None = Field(None, max_length=320, description="only mail of this mailbox")
+    limit: int = Field(20, ge=1, le=100, strict=True)
+
+
+class DigestArguments(Arguments):
+    period: Literal["day", "week"] = "day"
+    day: Day | None = Field(None, description="the day, or a day of the week; unset: today")
 
 
 class JobsArguments(Arguments):
@@ -64,6 +86,7 @@ class SearchReply(Reply):
 
 
 class AttachmentReply(Reply):
+    number: int
     filename: str | None
     content_type: str
     size: int
@@ -76,6 +99,76 @@ class MessageReply(MessageSummary):
     text: str
     is_cut: bool
     attachments: list[AttachmentReply]
+
+
+class ConversationMessage(MessageSummary):
+    text: str
+    is_cut: bool
+
+
+class ConversationReply(Reply):
+    subject: str
+    messages: list[ConversationMessage]
+    """Oldest first."""
+    has_older: bool
+    """There are more before these."""
+    problems: list[str]
+    """What could not be read."""
+
+
+class AttachmentTextReply(AttachmentReply):
+    text: str | None
+    """Null where this kind of file is not read."""
+    is_cut: bool
+    note: str | None
+    """Why there is no text."""
+
+
+class CountedReply(Reply):
+    value: str
+    messages: int
+    bytes: int
+    attachments: int
+    search: str | None
+    """The query that finds these messages."""
+
+
+class StatisticsReply(Reply):
+    by: str
+    rows: list[CountedReply]
+    values: int
+    """How many rows there are in all."""
+    counted_at: Moment | None
+
+
+class NamedCountReply(Reply):
+    name: str
+    count: int
+
+
+class DoneReply(Reply):
+    by: str
+    what: str
+    count: int
+
+
+class DigestReply(Reply):
+    title: str
+    first_day: Day
+    last_day: Day
+    zone: str
+    received: int
+    by_tier: list[NamedCountReply]
+    by_category: list[NamedCountReply]
+    top_senders: list[NamedCountReply]
+    recovered: int
+    """Old mail that was taken in."""
+    done: list[DoneReply]
+    failed: int
+    needs_approval: int
+    needs_review: int
+    model_calls: int
+    spent_microdollars: int
 
 
 class QueuedJobReply(Reply):
@@ -135,6 +228,10 @@ class OnDemandReply(Reply):
 
 SEARCH = ToolSignature("search_archive", SearchArguments, SearchReply)
 READ = ToolSignature("read_message", ReadArguments, MessageReply)
+CONVERSATION = ToolSignature("read_conversation", ConversationArguments, ConversationReply)
+ATTACHMENT = ToolSignature("read_attachment", ReadAttachmentArguments, AttachmentTextReply)
+STATISTICS = ToolSignature("archive_stats", StatisticsArguments, StatisticsReply)
+DIGEST = ToolSignature("show_digest", DigestArguments, DigestReply)
 JOBS = ToolSignature("list_jobs", JobsArguments, JobsReply)
 DECISIONS = ToolSignature("list_decisions", DecisionsArguments, DecisionsReply)
 SEARCH_AND_INGEST = ToolSignature("email_search_and_ingest", SearchAndIngestArguments, OnDemandReply)

@@ -82,7 +82,7 @@ class QueueTierRow:
     waiting: int
     running: int
     first_since: datetime | None
-    """Since when the next job of this tier has waited."""
+    """Since when the next job of this tier is waiting."""
 
     @property
     def is_busy(self) -> bool:

@@ -87,7 +87,7 @@ async def reopen(here: Here, which: ReviewItems) -> ReviewReopenedReply:
 @api.post("/ask")
 @permits(Permission.ACT, keeps_to_mailbox=True)
 async def ask(here: Here, which: ReviewSelection) -> ReviewAskedReply:
-    """Have rules and the model judge mail again that nothing decided."""
+    """Run rules and the model again on mail that nothing has decided."""
     return await here.call(ASK, which)
 
 

@@ -175,6 +175,8 @@ LEARNING_VERDICTS = JobType("learning.verdicts", KeyUse.REPEATABLE, _ONCE_MORE, 
 OUTBOUND_SEND = JobType(
     "outbound.send", KeyUse.REPEATABLE, RetryPolicy(max_attempts=6), timedelta(minutes=10), keep_completed=1_000
 )
+DIGEST_SEND = JobType("digest.send", KeyUse.REPEATABLE, _OVER_AN_OUTAGE, keep_completed=20)
+"""Send the owner the digest of the last day or week, and finish what was begun before."""
 
 # Web sources
 
@@ -222,6 +224,7 @@ CATALOGUE = JobCatalogue(
         ACTIONS_UPKEEP,
         RULES_APPLY,
         OUTBOUND_SEND,
+        DIGEST_SEND,
         LEARNING_FIT,
         LEARNING_VERDICTS,
         APPROVAL_NOTIFY,
@@ -250,6 +253,11 @@ FIXED_SCHEDULES = tuple(Schedule(job_type.name, job_type.name, cadence) for job_
 
 LOGIN_NOTICES = Schedule(LOGIN_NOTIFY.name, LOGIN_NOTIFY.name, "every 1m")
 """Where Discord is set up."""
+
+
+def digest_schedule(at: str, zone: str) -> Schedule:
+    """Every day: a weekly digest that could not be sent on Monday is sent on the next day."""
+    return Schedule(DIGEST_SEND.name, DIGEST_SEND.name, f"daily {at} {zone}")
 
 
 def sentinel_schedule(cadence: str) -> Schedule:

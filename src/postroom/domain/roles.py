@@ -61,7 +61,8 @@ PERMISSIONS: Mapping[Role, Mapping[Permission, str]] = {
         Permission.CONTACTS: "copy the addresses of known contacts",
     },
     Role.AGENT: {
-        Permission.READ: "read a message; list decisions, review, approvals, actions, rules, web sources and jobs",
+        Permission.READ: "read messages and attached text; list decisions, review, approvals, actions, rules, "
+        "web sources and jobs; count mail",
         Permission.SEARCH: "search the archive",
         Permission.FETCH: "have more mail taken in from the mailbox",
         Permission.PROPOSE: "propose actions and rules, which you approve or reject; try a rule on the archive",

@@ -201,6 +201,8 @@ def _charset_of(charset: str | None) -> dict[str, str] | None:
 
 
 MAX_REFERENCES = 50
+REPORT_HEADER = "X-Postroom-Digest"
+"""Of a report by Postroom to its owner, who sends it to himself. It is not judged when it arrives."""
 _EXTRA_NAME = re.compile(r"X-[A-Za-z0-9-]{1,70}")
 _AUTO_SUBMITTED = frozenset({"auto-replied", "auto-generated"})
 _REPLY_MARK = re.compile(r"(?i)^\s*(re|aw|sv|antw)(\[\d+\])?\s*:")

@@ -1,5 +1,6 @@
 """One typed tree of settings, and how it is read."""
 
+from postroom.settings.digest import DigestSettings
 from postroom.settings.groups import (
     OFF,
     ArchiverSettings,
@@ -54,6 +55,7 @@ __all__ = [
     "ConnectorSettings",
     "DashboardSettings",
     "DatabaseSettings",
+    "DigestSettings",
     "DiscordSettings",
     "GmailSettings",
     "LearningSettings",

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from postroom.domain.errors import BadInput
 from postroom.domain.validation import problem_text
 from postroom.settings import groups
+from postroom.settings.digest import DigestSettings
 
 ENV_PREFIX = "POSTROOM_"
 ENV_NESTING = "__"
@@ -60,6 +61,7 @@ class Settings(BaseModel):
     discord: groups.DiscordSettings = Field(default_factory=groups.DiscordSettings)
     web: groups.WebSettings = Field(default_factory=groups.WebSettings)
     connector: groups.ConnectorSettings = Field(default_factory=groups.ConnectorSettings)
+    digest: DigestSettings = Field(default_factory=DigestSettings)
     telemetry: groups.TelemetrySettings = Field(default_factory=groups.TelemetrySettings)
 
     @property

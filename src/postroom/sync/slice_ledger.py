@@ -104,7 +104,7 @@ class SliceTally:
     """Outcomes that were known without a call to the mailbox."""
     is_listed: bool = False
     outcomes: Counter[str] = field(default_factory=Counter)
-    """What became of its messages: stored, known, gone, bad."""
+    """How many of its messages were stored, known, gone or bad."""
 
     @property
     def is_complete(self) -> bool:

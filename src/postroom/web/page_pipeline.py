@@ -131,7 +131,7 @@ class PagePipeline:
         if self._sources is None:
             return
         if item.source_slug not in self._sources.by_slug:
-            raise Fatal(f"The source {item.source_slug} is not followed any more.")
+            raise Fatal(f"The source {item.source_slug} is no longer followed.")
         if item.source_slug in self._sources.paused:
             raise Postponed(WHILE_PAUSED, f"The source {item.source_slug} is paused")
 

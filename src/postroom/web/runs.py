@@ -427,7 +427,7 @@ def _require_endpoints(run: Run, walks: Mapping[str, WalkState], sources: Config
         source = sources.by_slug.get(walk.source)
         known = [] if source is None else [endpoint.name for endpoint in source.endpoints(run.mode)]
         if not walk.done and walk.endpoint not in known:
-            problem = f"{run.id} is not through with {key} ({run.mode.lower()}), which is not followed any more"
+            problem = f"{run.id} is not through with {key} ({run.mode.lower()}), which is no longer followed"
             raise BadInput("run", f"{problem}; put it back, or cancel the run")
 
 

@@ -102,7 +102,7 @@ async def succeeded(*arguments: str) -> CommandResult:
 @pytest.mark.req("JB-12")
 async def test_actions_are_listed_with_what_why_and_how_they_stand(history: list[str]) -> None:
     done = await succeeded("list")
-    assert "delete the message for ever" in done.stdout
+    assert "delete the message permanently" in done.stdout
     assert "rule Receipts" in done.stdout
     assert "failed: Gmail was away." in done.stdout
     assert [each["id"] for each in (await succeeded("list", "--json")).json] == list(reversed(history))
@@ -159,7 +159,7 @@ async def test_a_rule_and_a_time_window_are_undone_whole(history: list[str]) -> 
 async def test_a_person_does_retries_and_calls_off(history: list[str], home: Path) -> None:
     assert (await succeeded("do", "archive", "18cf", "--dry-run", "--json")).json["action_id"] is None
     action_id = (await succeeded("do", "apply_label", "18cf", "--label", "Receipts", "--json")).json["action_id"]
-    assert "give the message the label Receipts" in (await succeeded("show", action_id)).stdout
+    assert "label “Receipts”" in (await succeeded("show", action_id)).stdout
     assert (await postroom("actions", "do", "apply_label", "18cf")).code == 2, "a label is needed"
     assert (await postroom("actions", "do", "archive", "nowhere")).code == 2
     assert (await postroom("actions", "do", "snooze", "18cf", "--for", "soon")).code == 2

@@ -30,7 +30,7 @@ async def test_a_person_sees_what_is_needed_to_decide(home: Path) -> None:
     listed = await postroom("approvals", "list")
     shown = await postroom("approvals", "show", action_id)
     assert (listed.code, shown.code) == (0, 0)
-    for text in (action_id, "Ann <ann@friends.example>", "answer the sender", "only 60 % sure"):
+    for text in (action_id, "Ann <ann@friends.example>", "reply to the sender", "only 60 % sure"):
         assert text in listed.stdout
     for text in (
         "model small",

@@ -203,6 +203,10 @@ async def read(story: Story) -> None:
     await call(agent, "search_archive", query="unheard-of")
     await call(agent, "read_message", id="a2")
     await call(agent, "read_message", id="none")
+    await call(agent, "read_conversation", id="a2")
+    await call(agent, "read_attachment", id="a2", attachment=0)
+    await call(agent, "archive_stats", by="sender")
+    await call(agent, "show_digest", period="week")
     await call(agent, "list_jobs", limit=1)
 
     def decide(tx: Tx) -> None:

@@ -85,7 +85,7 @@ async def test_pages_of_a_source_that_is_not_followed_any_more_are_not_fetched(
     write_sources(tmp_path, "")
     await work(web, clock)
     row = await web.queue.database.read(lambda tx: tx.execute(select(discovered_items)).one())
-    assert (row.status, row.error) == ("FAILED", "The source tiny is not followed any more.")
+    assert (row.status, row.error) == ("FAILED", "The source tiny is no longer followed.")
     assert url.removeprefix(site.url) not in site.asked
     assert await web.retry(ME) == []
 

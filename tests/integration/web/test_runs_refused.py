@@ -104,7 +104,7 @@ async def test_a_run_is_not_resumed_without_the_endpoint_that_it_was_at(
         "the mode": was.replace("'sitemap'", "'pagination'"),
     }
     write_sources(tmp_path, without[change])
-    with pytest.raises(BadInput, match=r"not through with tiny/main \(sitemap\), which is not followed any more"):
+    with pytest.raises(BadInput, match=r"not through with tiny/main \(sitemap\), which is no longer followed"):
         await web.resume(ME, run.id)
     assert (await web.show(run.id)).status is RunStatus.FAILED
     write_sources(tmp_path, was)

@@ -77,7 +77,7 @@ def test_what_would_be_sent_is_said_and_bounded() -> None:
 def test_of_the_mail_itself_only_sender_and_subject_are_said() -> None:
     message = notify.asking(replace(question(), text=REPLY_TEXT))
     assert REPLY_TEXT not in message["content"]
-    assert "answer the sender with a text of 15 characters" in message["content"]
+    assert "reply to the sender (15 characters)" in message["content"]
     assert "the model is not sure" in message["content"]
 
 

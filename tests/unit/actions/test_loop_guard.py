@@ -43,6 +43,7 @@ def mail(headers: str = "", sender: str = "Ann <ann@friends.example>") -> Parsed
         "X-Loop: list@x",
         "Content-Type: multipart/report; report-type=delivery-status; boundary=b",
         "X-Postroom-Action: 1",
+        "X-Postroom-Digest: day-2026-11-16",
     ],
 )
 def test_mail_of_machines_is_not_answered(header: str) -> None:

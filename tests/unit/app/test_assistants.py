@@ -23,7 +23,8 @@ def server_for(client: AssistantClient, home: Path) -> dict[str, Any]:
 def test_each_client_gets_its_own_form_and_the_home_in_full(client: AssistantClient, tmp_path: Path) -> None:
     found = client_config(client, tmp_path)
     is_vscode = client is AssistantClient.VSCODE
-    assert found.key == ("servers" if is_vscode else "mcpServers")
+    keys = {AssistantClient.VSCODE: "servers", AssistantClient.ZED: "context_servers"}
+    assert found.key == keys.get(client, "mcpServers")
     server = server_for(client, tmp_path)
     assert server.get("type") == ("stdio" if is_vscode else None)
     assert server["env"] == {"POSTROOM_HOME": str(tmp_path)}

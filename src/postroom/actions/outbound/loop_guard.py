@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterable
 
 from postroom.mail.addresses import Address, canonical_address
-from postroom.mail.composing import OutgoingMail
+from postroom.mail.composing import REPORT_HEADER, OutgoingMail
 from postroom.mail.parsing import ParsedMail
 
 ACTION_HEADER = "X-Postroom-Action"
@@ -92,7 +92,7 @@ def _is_within(domain: str, other: str) -> bool:
 
 
 def _own_action(original: ParsedMail) -> str | None:
-    if ACTION_HEADER in original.headers:
+    if ACTION_HEADER in original.headers or REPORT_HEADER in original.headers:
         return "Postroom itself sent the message"
     return None
 

@@ -35,7 +35,7 @@ class WebTools:
             "Follow a web site: find out whether the address is a feed, a sitemap, an archive, a list or a page.",
             self.add_source,
         )
-        yield _tool(contract.REMOVE_SOURCE, "Stop following a source. What it brought stays.", self.remove_source)
+        yield _tool(contract.REMOVE_SOURCE, "Stop following a source. Its pages are kept.", self.remove_source)
         yield _tool(contract.PAUSE_SOURCE, "Pause a source, or continue it.", self.pause_source)
         yield _tool(contract.SET_NOTIFY, "Choose where news of a source is reported.", self.set_notify)
         yield _tool(

@@ -29,7 +29,7 @@ def list_all(
     limit: Annotated[int, typer.Option(min=1, max=approvals.MOST_LISTED, help="Show at most this many.")] = 100,
     json: JsonOption = False,
 ) -> None:
-    """List the questions, oldest first."""
+    """List actions that need approval, oldest first."""
     found = read(lambda tx: approvals.list_questions(tx, limit))
     columns = ("id", "from", "subject", "would", "why approval is needed")
     print_found(found, columns, _listed, json=json, empty=_NOTHING, plain=_plain)
@@ -40,7 +40,7 @@ def show(
     action_id: Annotated[str, typer.Argument(metavar="ID", help="An action.")],
     json: JsonOption = False,
 ) -> None:
-    """Show one question in full."""
+    """Show one action in full."""
     question = read(lambda tx: approvals.get_question(tx, action_id))
     if json:
         print_json(_plain(question))
@@ -113,7 +113,7 @@ def _confirm(verdict: ApprovalVerdict, chosen: list[ApprovalQuestion]) -> None:
     for question in chosen:
         said = f"{deed(question.action)}: {question.subject or '(no subject)'} from {question.sender or 'unknown'}"
         console.print(printable(said), markup=False, soft_wrap=True)
-    typer.confirm(f"{verdict} all {len(chosen)}?", abort=True)
+    typer.confirm(f"{verdict.capitalize()} all {len(chosen):,}?", abort=True)
 
 
 def _print_dry(verdict: ApprovalVerdict, chosen: list[ApprovalQuestion], *, json: bool) -> None:

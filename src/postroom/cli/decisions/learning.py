@@ -79,7 +79,7 @@ def correct(
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Say that a message was decided wrongly. What was done is undone, and the right answer is learned at once.
+    """Correct a decision. What was done is undone, and the right answer is learned at once.
 
     Without `--do`, the message should have been left alone.
     """

@@ -19,7 +19,7 @@ from postroom.kill_switch import KillSwitch
 if TYPE_CHECKING:
     from postroom.switchboard.spending import CeilingInForce, DaySpending
 
-app = typer.Typer(no_args_is_help=True, help="The language model: check it, switch it off and on, bound its cost.")
+app = typer.Typer(no_args_is_help=True, help="The language model: check it, switch it off and on, limit its cost.")
 
 _OFF = (
     "The model is no longer called, in any process. What no rule decides goes to review, and whatever the model had "
@@ -46,7 +46,7 @@ def on(dry_run: DryRunOption = False, json: JsonOption = False) -> None:
 
 @app.command()
 def status(json: JsonOption = False) -> None:
-    """Show whether the model is on, and who switched it."""
+    """Show whether the model is on, and who switched it on or off."""
     switch = read(kill_switch.model_switch)
     if json:
         print_json(_as_json(switch))
@@ -61,7 +61,7 @@ def ceiling(
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Show, or set, the most that all model calls of a day may cost together."""
+    """Show or set the daily ceiling of all model calls together."""
     cents = None if dollars is None else to_cents(parse_dollars(dollars, "dollars"))
 
     async def run(app: App) -> tuple[DaySpending, CeilingInForce]:
@@ -102,7 +102,7 @@ def _as_json(switch: KillSwitch) -> dict[str, object]:
 
 @app.command()
 def check(json: JsonOption = False) -> None:
-    """Try the model: settings, key, price, then one tiny call, which costs money. Exit code 1 if anything failed."""
+    """Check the model: settings, key, price, then one tiny call, which costs money. Exit code 1 if anything failed."""
 
     async def run(app: App) -> list[Finding]:
         from postroom.triage.model import try_model

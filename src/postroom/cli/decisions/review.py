@@ -22,7 +22,7 @@ from postroom.queue import JobQueue
 from postroom.triage import review
 from postroom.triage.review import MOST_LISTED, ReviewFilter, ReviewItem
 
-app = typer.Typer(no_args_is_help=True, help="Mail that you have to look at: list it, mark it as done, judge it again.")
+app = typer.Typer(no_args_is_help=True, help="Mail that needs review: list it, mark it as done, judge it again.")
 
 T = TypeVar("T")
 _Cause = Annotated[ReviewCause | None, typer.Option("--cause", help="Only items with this cause.")]
@@ -80,7 +80,7 @@ def ask(
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Have rules and the model judge mail again that nothing decided.
+    """Run rules and the model again on mail that nothing has decided.
 
     For example once the day's budget has room: `postroom review ask --all --cause budget`.
     """

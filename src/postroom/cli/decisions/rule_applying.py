@@ -45,7 +45,7 @@ def apply(
 ) -> None:
     """Apply a rule to past mail that is still in its mailbox, newest first.
 
-    A worker does it, after all other work; `rules applications` shows how far it is, and `actions undo --application`
+    A worker does it, after all other work; `rules applications` shows its progress, and `actions undo --application`
     undoes all of it. `--dry-run` counts what it would act on.
     """
     mail = PastMail(query, None if account is None else normal_email(account, "account"), cap)
@@ -95,7 +95,7 @@ def _print_preview(rule: StoredRule, mail: PastMail, found: ApplicationPreview, 
 
 
 def applications(json: JsonOption = False) -> None:
-    """List rules that were applied to past mail, newest first, with how far each is."""
+    """List rules that were applied to past mail, newest first, with their progress."""
     found = read(applying.list_applications)
     if json:
         print_json([_plain(each) for each in found])
@@ -114,11 +114,12 @@ def stop(application_id: ApplicationId, dry_run: DryRunOption = False) -> None:
 def resume(
     application_id: ApplicationId,
     cap: Annotated[
-        int | None, typer.Option("--cap", min=1, max=LARGEST_CAP, help="Another cap for all of it; else as before.")
+        int | None,
+        typer.Option("--cap", min=1, max=LARGEST_CAP, help="A new cap for the whole run; default: unchanged."),
     ] = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Go on with one that reached its cap, was stopped or failed."""
+    """Resume one that reached its cap, was stopped, or failed."""
     after = change_queue(lambda tx, queue, who: applying.resume(tx, queue, application_id, cap, who), dry_run=dry_run)
     console.print(f"{'It would go on' if dry_run else 'It goes on'}, up to {after.cap:,} messages in all.")
 

@@ -102,8 +102,8 @@ def add_guidance(
 @guidance.command("edit")
 def edit_guidance(
     name: NameArgument,
-    text: Annotated[str | None, typer.Option("--text", help="What it says now.")] = None,
-    rename: Annotated[str | None, typer.Option("--name", help="Give it another name.")] = None,
+    text: Annotated[str | None, typer.Option("--text", help="The new text.")] = None,
+    rename: Annotated[str | None, typer.Option("--name", help="A new name.")] = None,
     scope: ScopeOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
@@ -134,7 +134,7 @@ def guidance_for_sender(
     account: Annotated[str | None, typer.Option("--account", help="Mail to this account.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Show all instructions that the model gets with mail from this sender."""
+    """Show all instructions that the model is given with mail from this sender."""
 
     def wanted(tx: Tx) -> Guidance:
         return guidance_for(tx, None if account is None else get_account(tx, account).id, sender)

@@ -56,16 +56,18 @@ class RuleOptions:
         str | None,
         _option("--header", help="A header that is present, or that contains a text.", metavar="'NAME[: TEXT]'"),
     ] = None
-    label: Annotated[Texts, _option("--label", help="A label that it has.", metavar="LABEL")] = None
+    label: Annotated[Texts, _option("--label", help="A label on the message.", metavar="LABEL")] = None
     list_id: Annotated[Texts, _option("--list", help="A mailing list's id.", metavar="ID")] = None
-    attachment: Annotated[bool | None, _option("--attachment/--no-attachment", help="Whether it has one.")] = None
+    attachment: Annotated[
+        bool | None, _option("--attachment/--no-attachment", help="Whether it has an attachment.")
+    ] = None
     larger: Annotated[str | None, _option("--larger", help="Larger than this.", metavar="5M")] = None
     smaller: Annotated[str | None, _option("--smaller", help="Smaller than this.", metavar="200K")] = None
     older: Annotated[str | None, _option("--older", help="Older than this.", metavar="30d")] = None
     younger: Annotated[str | None, _option("--younger", help="Younger than this.", metavar="12h")] = None
     do: Annotated[
         Texts,
-        _option("--do", help="What is done, such as archive or apply_label=Receipts.", panel=_DOES, metavar="ACTION"),
+        _option("--do", help="The action, such as archive or apply_label=Receipts.", panel=_DOES, metavar="ACTION"),
     ] = None
     scope: Annotated[
         str | None,

@@ -102,7 +102,7 @@ def add(
 def edit(
     name: NameArgument,
     *,
-    rename: Annotated[str | None, typer.Option("--name", help="Give it another name.")] = None,
+    rename: Annotated[str | None, typer.Option("--name", help="A new name.")] = None,
     file: FileOption = None,
     dry_run: DryRunOption = False,
     options: RuleOptions,

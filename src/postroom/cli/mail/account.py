@@ -121,7 +121,7 @@ EmailOption = Annotated[str, typer.Option(help="The mailbox's address; the login
 SecretsOption = Annotated[
     Path | None, typer.Option(help="The JSON of a Desktop app from Google's console: log in by browser.")
 ]
-NoBrowserOption = Annotated[bool, typer.Option("--no-browser", help="Only print the address to open.")]
+NoBrowserOption = Annotated[bool, typer.Option("--no-browser", help="Print the address instead of opening a browser.")]
 FullAccessOption = Annotated[
     bool, typer.Option("--full-access", help="Also ask for permission to delete mail permanently.")
 ]
@@ -151,7 +151,7 @@ def add(
     quota: QuotaOption = None,
     timeout: TimeoutOption = LOGIN_TIMEOUT_S,
 ) -> None:
-    """Log in to a mailbox, or renew a login. It is verified first; nothing is stored if it is for another one."""
+    """Log in to a mailbox, or renew a login. Nothing is stored if the login is for another mailbox."""
     email, api_base = normal_email(email), require_safe_url(api_base, "api-base")
     if client_secrets is not None and access_token is not None:
         raise BadInput("access-token", "give either a client-secrets file or an access token, not both")
@@ -274,7 +274,7 @@ def name_(
     name: Annotated[str, typer.Argument(metavar="NAME", help="For example 'Ana Silva'; an empty one removes it.")],
     dry_run: DryRunOption = False,
 ) -> None:
-    """Set the name that stands in the From of mail that is sent from a mailbox."""
+    """Set the name shown in the From line of mail sent from a mailbox."""
 
     async def run(app: App) -> None:
         def change(tx: Tx) -> None:

@@ -22,10 +22,10 @@ app = typer.Typer(no_args_is_help=True, help="Remove mail at the source once the
 
 ActionOption = Annotated[
     RemovalAction | None,
-    typer.Option("--action", help="How to remove: take a label off, move to the trash, or delete permanently."),
+    typer.Option("--action", help="How to remove: remove a label, move to the trash, or delete permanently."),
 ]
 LabelOption = Annotated[
-    str | None, typer.Option("--label", help="The label that `--action label` takes off.  [default: INBOX]")
+    str | None, typer.Option("--label", help="The label that `--action label` removes.  [default: INBOX]")
 ]
 
 
@@ -49,7 +49,7 @@ def run(
     action: ActionOption = None,
     label: LabelOption = None,
     enable: Annotated[
-        bool, typer.Option("--enable", help="Remove mail in this run, although archiver.enabled is not set.")
+        bool, typer.Option("--enable", help="Remove mail in this run even though archiver.enabled is not set.")
     ] = False,
     yes: Annotated[
         bool, typer.Option("--yes", help="Do not ask before mail is moved to the trash or deleted; for scripts.")

@@ -219,7 +219,7 @@ def change(
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Give a job another speed or daily cap. A job that its cap had stopped goes on if there is room now."""
+    """Change a job's hourly rate or daily cap. A job stopped by its cap continues if there is room now."""
     if rate is None and cap_cents is None:
         raise BadInput("rate", "give a new --rate, a new --cap-cents, or both")
     job = with_app(lambda app: app.backfill.change(me(), job_id, rate, cap_cents, dry_run=dry_run))
@@ -234,7 +234,7 @@ def change(
 
 @app.command("judge-again")
 def judge_again(job_id: JobId, dry_run: DryRunOption = False, json: JsonOption = False) -> None:
-    """Try again to judge those of a job's messages for which that failed."""
+    """Judge a job's messages again where judging them failed."""
     count = with_app(lambda app: app.backfill.judge_again(me(), job_id, dry_run=dry_run))
     if json:
         print_json({"job_id": job_id, "messages": count, "dry_run": dry_run})

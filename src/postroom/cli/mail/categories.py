@@ -115,20 +115,24 @@ def correct(
 
 @app.command()
 def forget(sender: SenderArgument) -> None:
-    """Take a correction back."""
+    """Remove a correction."""
     gone = change(lambda tx, who, now: forget_correction(tx, sender, who, now), dry_run=False)
     console.print(f"Mail from {gone.sender} is judged by its headers again.", markup=False)
 
 
 @app.command()
 def corrections(json: JsonOption = False) -> None:
-    """List the senders whom you put into a category."""
+    """List the senders that you put into a category."""
     found = read(list_corrections)
     if json:
         print_json(found)
         return
     rows = ([each.sender, each.category, each.created_by, each.created_at] for each in found)
-    print_table(["sender", "category", "by", "since"], rows, empty="You have corrected no sender.")
+    print_table(
+        ["sender", "category", "by", "since"],
+        rows,
+        empty="No corrections yet; `postroom categories correct SENDER CATEGORY` makes one.",
+    )
 
 
 def _book() -> CategoryBook:

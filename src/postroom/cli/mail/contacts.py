@@ -105,7 +105,7 @@ def remove(address: AddressArgument, json: JsonOption = False) -> None:
 
 @app.command()
 def exclude(address: AddressArgument, json: JsonOption = False) -> None:
-    """Do not serve a contact's mail first. It stays a contact otherwise."""
+    """Stop serving a contact's mail first. It stays a contact."""
     _change(
         lambda tx, who, now: contacts.set_contact_priority(tx, address, False, who, now),
         "Mail from {} is no longer served first.",
@@ -136,7 +136,7 @@ def list_all(
     limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="Show at most this many.")] = 1_000,
     json: JsonOption = False,
 ) -> None:
-    """Show the contacts, by address."""
+    """List the contacts, by address."""
     found, count = read(lambda tx: (contacts.list_contacts(tx, limit), contacts.count_contacts(tx)))
     if json:
         print_json(found)

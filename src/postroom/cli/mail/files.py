@@ -44,7 +44,7 @@ imports = typer.Typer(
 )
 
 SourcePath = Annotated[Path, typer.Argument(metavar="PATH", help="The file or folder to read; it is never changed.")]
-OwnerOption = Annotated[str, typer.Option("--account", help="Whose mail it is: the address of the account.")]
+OwnerOption = Annotated[str, typer.Option("--account", help="The account that the mail belongs to, by its address.")]
 _LINE_EVERY_S = 10.0
 
 
@@ -200,7 +200,7 @@ def _print_import(report: ImportReport, *, dry_run: bool) -> None:
 
 exports = typer.Typer(no_args_is_help=True, help="Export archived mail to files, byte for byte: mbox or .eml.")
 
-OutOption = Annotated[Path, typer.Option("--out", help="Where to write; nothing that is there is overwritten.")]
+OutOption = Annotated[Path, typer.Option("--out", help="Where to write; existing files are never overwritten.")]
 QueryOption = Annotated[str | None, typer.Option("--query", help="Only mail that this search finds; all otherwise.")]
 AccountOption = Annotated[
     str | None, typer.Option("--account", help="Only this account's mail; all accounts otherwise.")

@@ -157,13 +157,15 @@ def _warn(problems: Iterable[ShardProblem]) -> None:
 def show(
     message_id: Annotated[
         str,
-        typer.Argument(metavar="ID", help="A key, 8 or more characters of its beginning, or a Message-ID as <...>."),
+        typer.Argument(metavar="ID", help="A key, its first 8 or more characters, or a Message-ID as <...>."),
     ],
     account: Annotated[str | None, typer.Option("--account", help="Look only in this account's mail.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Write the exact bytes and nothing else.")] = False,
     attachments: Annotated[bool, typer.Option("--attachments", help="List the attachments.")] = False,
     extract: Annotated[int | None, typer.Option("--extract", metavar="N", help="Save attachment N.")] = None,
-    out: Annotated[Path, typer.Option("--out", help="The folder to save to; nothing in it is overwritten.")] = Path(),
+    out: Annotated[
+        Path, typer.Option("--out", help="The folder to save to; existing files are never overwritten.")
+    ] = Path(),
     json: JsonOption = False,
 ) -> None:
     """Show one archived message."""

@@ -17,8 +17,8 @@ from postroom.dashboard.display.formatting import size
 def stats(
     by: Annotated[StatisticsBy, typer.Option(help="What to count by.")] = StatisticsBy.SENDER,
     account: AccountOption = None,
-    limit: Annotated[int, typer.Option(min=1, max=MOST_VALUES, help="How many rows at most.")] = 20,
-    now: Annotated[bool, typer.Option("--now", help="Count again first what has changed.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=MOST_VALUES, help="Show at most this many.")] = 20,
+    now: Annotated[bool, typer.Option("--now", help="Count what has changed first.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Show what is in the archive: messages, bytes and attachments, and the search that finds them.

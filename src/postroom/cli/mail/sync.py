@@ -174,9 +174,7 @@ def plan(account: AccountOption = None, json: JsonOption = False) -> None:
 @app.command()
 def run(
     account: AccountOption = None,
-    once: Annotated[
-        bool, typer.Option("--once", help="Exit when everything that is there now has been stored.")
-    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="Exit when all current mail is stored.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Bring all mail into the archive, then follow changes until stopped.
@@ -194,7 +192,7 @@ def run(
 
 @app.command()
 def status(account: AccountOption = None, json: JsonOption = False) -> None:
-    """Show how far each account's sync has come, what reads it, and any problems."""
+    """Show each account's sync progress, what reads it, and any problems."""
 
     async def run(app: App) -> None:
         now = app.clock.now()
@@ -211,7 +209,7 @@ def status(account: AccountOption = None, json: JsonOption = False) -> None:
 
 @bad_app.command("list")
 def bad_list(account: AccountOption = None, json: JsonOption = False) -> None:
-    """List the messages of every lane that could not be fetched, read or taken in, with the reason.
+    """List messages that could not be fetched, read or processed, with the reason.
 
     Of those that are archived, the exact bytes are kept: `postroom show --raw` writes them.
     """

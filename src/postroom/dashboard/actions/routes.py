@@ -108,12 +108,13 @@ async def by_model_page(
     """What the model did since a time, before it is undone; with `until`, the progress of undoing it."""
     span = UndoSpan(_time("at", at), _time("until", until)) if until else _chosen_span(since, at, here.now)
     found = await here.read(lambda tx: undo.survey_undo(tx, span))
+    titles = [wording.title(each.action) for each in found.items[:100]]
     return await here.page(
         "actions/by_model.html",
         SECTION,
         span=span,
         survey=found,
-        titles=[wording.title(each.action).capitalize() for each in found.items[:100]],
+        titles=[title[:1].upper() + title[1:] for title in titles],
         begun=bool(until),
         since=since,
         at=at,

@@ -69,6 +69,7 @@ class NavigationSection:
 
 _SECTIONS = (
     NavigationSection("overview", "/", "Overview"),
+    NavigationSection("digest", "/digest", "Digest"),
     NavigationSection("mail", "/mail", "Mail", group="Mail"),
     NavigationSection("approvals", "/approvals", "Approvals"),
     NavigationSection("review", "/review", "Review"),

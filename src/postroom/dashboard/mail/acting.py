@@ -82,7 +82,7 @@ async def submit_mail(here: Here) -> Response:
     try:
         order = order_in(form)
     except BadInput as error:
-        return await here.go(back, f"Nothing was changed: {error.field} {error.problem}.", "bad")
+        return await here.go(back, f"Not done: {error.field} {error.problem}.", "bad")
     return await _act(here, form.all("message"), order, back)
 
 
@@ -95,7 +95,7 @@ async def submit_message(here: Here, account: Account, key: Key) -> Response:
     try:
         order = order_in(form)
     except BadInput as error:
-        return await here.go(back, f"Nothing was changed: {error.field} {error.problem}.", "bad")
+        return await here.go(back, f"Not done: {error.field} {error.problem}.", "bad")
     return await _act(here, [f"{account} {key}"], order, back)
 
 
@@ -127,7 +127,7 @@ async def _act(here: RequestContext, chosen: Sequence[str], order: Order, back: 
     try:
         reply = await here.call(DO_MANY, wanted)
     except BadInput as error:
-        return await here.go(back, f"Nothing was changed: {error.problem}.", "bad")
+        return await here.go(back, f"Not done: {error.problem}.", "bad")
     made = [each.action for each in reply.messages if each.action is not None]
     refused = [each for each in reply.messages if each.reason is not None]
     of_rows = f" in {plural(len(chosen), 'conversation')}" if len(names) > len(chosen) else ""

@@ -125,13 +125,13 @@ async def add_source(here: Here, wanted: AddSourceArguments) -> AddedSourceReply
 @pages.post(f"{SOURCE_PAGE}/remove")
 async def submit_remove(here: Here, slug: Slug) -> Response:
     await remove_source(here, slug)
-    return await here.go("/web", f"{slug} is not followed any more. What it brought stays.")
+    return await here.go("/web", f"Stopped following {slug}. Its pages are kept.")
 
 
 @api.post("/sources/{slug}/remove")
 @permits(Permission.WEB)
 async def remove_source(here: Here, slug: Slug) -> SourceReply:
-    """Stop following a source that was added. What it brought stays."""
+    """Stop following a source that was added. Its pages are kept."""
     return await here.call(REMOVE_SOURCE, {"source": slug})
 
 

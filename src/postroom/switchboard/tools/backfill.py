@@ -72,7 +72,7 @@ class BackfillTools:
             contract.JUDGE_AGAIN,
             Role.DASHBOARD,
             Permission.BACKFILL,
-            "Try again to judge those of a job's messages for which that failed. Answers how many.",
+            "Judge a job's messages again where judging them failed. Answers how many.",
             self.judge_again,
             keeps_to_mailbox=True,
         )

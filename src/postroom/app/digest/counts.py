@@ -1,0 +1,169 @@
+"""Counts what a digest says, in the control database. All of it is bounded by indexes on times."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Select, func, select
+
+from postroom.accounts.account import find_account
+from postroom.app.digest.period import DigestPeriod
+from postroom.db import Tx
+from postroom.db.tables.mail import messages
+from postroom.db.tables.triage import actions, model_calls
+from postroom.domain.actions import ActionStatus, ActionType, Origin
+from postroom.domain.tiers import TIERS, Tier
+from postroom.triage import review
+
+MOST_SENDERS = 10
+MOST_CATEGORIES = 12
+MOST_WAITING = 10_000
+"""Counted no further."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedCount:
+    name: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ActionCount:
+    origin: Origin
+    type: ActionType
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class DigestCounts:
+    period: DigestPeriod
+    tiers: tuple[tuple[Tier, int], ...]
+    """Live mail, every tier."""
+    categories: tuple[NamedCount, ...]
+    """Of live mail, most first; an empty name: in none."""
+    senders: tuple[NamedCount, ...]
+    """Of live mail, most first."""
+    recovered: int
+    """Old mail that backfills took in."""
+    done: tuple[ActionCount, ...]
+    """Completed actions, most first."""
+    failed: int
+    needs_approval: int
+    """Now, as the next."""
+    needs_review: int
+    model_calls: int
+    spent: int
+    """In micro-dollars."""
+
+    @property
+    def received(self) -> int:
+        return sum(number for _, number in self.tiers)
+
+
+def count_digest(tx: Tx, period: DigestPeriod, mailbox: str | None = None) -> DigestCounts:
+    """Of all mailboxes, or of one."""
+    span = period.since, period.until
+    arrived = _arrived(tx, span, mailbox)
+    live = [each for each in arrived if each.is_live]
+    tiers = _summed((each.tier, each.number) for each in live)
+    calls, spent = _spent(tx, span, mailbox)
+    return DigestCounts(
+        period=period,
+        tiers=tuple((tier, tiers[tier]) for tier in TIERS),
+        categories=_most(_summed((each.category, each.number) for each in live), MOST_CATEGORIES),
+        senders=_most(_summed((each.sender, each.number) for each in live), MOST_SENDERS),
+        recovered=sum(each.number for each in arrived if not each.is_live),
+        done=_done(tx, span, mailbox),
+        failed=_failed(tx, span, mailbox),
+        needs_approval=_waiting(tx, _asked(tx, mailbox)),
+        needs_review=_waiting(tx, review.open_items(mailbox)),
+        model_calls=calls,
+        spent=spent,
+    )
+
+
+_Span = tuple[datetime, datetime]
+_Conditions = list[ColumnElement[bool]]
+
+
+class _Arrived(NamedTuple):
+    tier: str
+    category: str
+    sender: str
+    is_live: bool
+    number: int
+
+
+def _arrived(tx: Tx, span: _Span, mailbox: str | None) -> list[_Arrived]:
+    """In one look at the messages, which may be many: what tells them apart, and how many there are of each."""
+    is_live = messages.c.backfill_job_id.is_(None)
+    by = (messages.c.policy_tier, messages.c.category, messages.c.sender_identity, is_live)
+    query = select(*by, func.count()).where(messages.c.accepted_at >= span[0], messages.c.accepted_at < span[1])
+    query = query.where(messages.c.direction == "inbound").group_by(*by)
+    if mailbox is not None:
+        query = query.where(messages.c.endpoint_identity == mailbox)
+    return [
+        _Arrived(tier, category or "", sender, bool(live), int(count))
+        for tier, category, sender, live, count in tx.execute(query)
+    ]
+
+
+def _summed(amounts: Iterable[tuple[str, int]]) -> Counter[str]:
+    total = Counter[str]()
+    for name, count in amounts:
+        total[name] += count
+    return total
+
+
+def _most(counts: Counter[str], most: int) -> tuple[NamedCount, ...]:
+    return tuple(NamedCount(*each) for each in sorted(counts.items(), key=lambda each: (-each[1], each[0]))[:most])
+
+
+def _finished(tx: Tx, span: _Span, mailbox: str | None, status: ActionStatus) -> Select[Any]:
+    within = (actions.c.finished_at >= span[0], actions.c.finished_at < span[1], actions.c.status == status)
+    return select(actions.c.id).where(*within, *_of_mailbox(tx, mailbox))
+
+
+def _asked(tx: Tx, mailbox: str | None) -> Select[Any]:
+    waiting = actions.c.status == ActionStatus.APPROVED_PENDING
+    return select(actions.c.id).where(waiting, *_of_mailbox(tx, mailbox))
+
+
+def _of_mailbox(tx: Tx, mailbox: str | None) -> _Conditions:
+    if mailbox is None:
+        return []
+    account = find_account(tx, mailbox)
+    return [actions.c.account_id == (None if account is None else account.id)]
+
+
+def _done(tx: Tx, span: _Span, mailbox: str | None) -> tuple[ActionCount, ...]:
+    number = func.count()
+    by = (actions.c.origin, actions.c.type)
+    query = _finished(tx, span, mailbox, ActionStatus.COMPLETED).with_only_columns(*by, number).group_by(*by)
+    rows = tx.execute(query.order_by(number.desc(), *by))
+    return tuple(ActionCount(Origin(origin), ActionType(kind), int(count)) for origin, kind, count in rows)
+
+
+def _spent(tx: Tx, span: _Span, mailbox: str | None) -> tuple[int, int]:
+    """Calls, and micro-dollars."""
+    query = select(func.count(), func.coalesce(func.sum(model_calls.c.cost_microdollars), 0)).where(
+        model_calls.c.created_at >= span[0], model_calls.c.created_at < span[1]
+    )
+    if mailbox is not None:
+        query = query.join(messages, messages.c.id == model_calls.c.message_id)
+        query = query.where(messages.c.endpoint_identity == mailbox)
+    calls, spent = tx.execute(query).one()
+    return int(calls), int(spent)
+
+
+def _failed(tx: Tx, span: _Span, mailbox: str | None) -> int:
+    query = _finished(tx, span, mailbox, ActionStatus.FAILED)
+    return int(tx.execute(query.with_only_columns(func.count())).scalar_one())
+
+
+def _waiting(tx: Tx, query: Select[Any]) -> int:
+    return int(tx.execute(select(func.count()).select_from(query.limit(MOST_WAITING).subquery())).scalar_one())
