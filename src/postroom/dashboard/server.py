@@ -25,6 +25,7 @@ from postroom.dashboard import (
     audit,
     connectors,
     first_run,
+    installing,
     overview,
     queue,
     review,
@@ -77,6 +78,7 @@ async def live_stream(here: Here, topics: Annotated[str, Query(max_length=200)] 
 
 ROUTERS: tuple[APIRouter, ...] = (
     own_pages,
+    installing.pages,
     login.pages,
     overview.pages,
     overview.api,
