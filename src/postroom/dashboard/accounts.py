@@ -315,8 +315,9 @@ class ClientWanted(BaseModel, extra="forbid"):
 
 
 class ClientShown(BaseModel):
-    client_id: str
+    client_id: str | None
     project: str = Field(description="the project at Google; empty if the file does not name it")
+    problem: str | None = Field(description="why it cannot be used, and what to do; null: it is good")
 
 
 class LoginShown(BaseModel):
@@ -346,8 +347,11 @@ async def sync_labels(here: Here, email: str) -> SyncedLabelsReply:
 @permits(Permission.ACCOUNTS)
 async def check_client(here: Here, wanted: ClientWanted) -> ClientShown:
     """Check the client file from Google's console; nothing is stored."""
-    client = _client(wanted.content.encode())
-    return ClientShown(client_id=client.client_id, project=client.project)
+    try:
+        client = _client(wanted.content.encode())
+    except BadInput as error:
+        return ClientShown(client_id=None, project="", problem=error.problem)
+    return ClientShown(client_id=client.client_id, project=client.project, problem=None)
 
 
 @api.post("/logins", status_code=201)

@@ -92,6 +92,10 @@ def checklist_of(facts: SetupFacts) -> Checklist:
 
 
 _LOGIN_NOTE = "It opens this dashboard. `postroom token link` prints a link for choosing another."
+_NO_MAILBOX = (
+    "You log in on Google's own page, and are led through its steps. On the command line: "
+    "`postroom account add gmail --help`. If you do not run `postroom up`, also start `postroom worker`."
+)
 _RULE = "It decides what happens to mail of a certain kind. You can try it on past mail before it acts."
 _BACKUP = "Database, mail and settings in one folder, made while everything runs."
 
@@ -101,7 +105,7 @@ def _step(key: str, title: str, note: str, href: str, is_done: bool) -> SetupSte
 
 
 def _mailbox(facts: SetupFacts) -> SetupStep:
-    note = ", ".join(facts.mailboxes[:3]) or "You log in on Google's own page; the steps there are explained."
+    note = ", ".join(facts.mailboxes[:3]) or _NO_MAILBOX
     more = f" and {len(facts.mailboxes) - 3} more" if len(facts.mailboxes) > 3 else ""
     return _step("mailbox", "Add a mailbox", note + more, "/settings/accounts/new", bool(facts.mailboxes))
 

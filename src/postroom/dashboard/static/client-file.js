@@ -13,9 +13,9 @@ async function check(content) {
     body: JSON.stringify({ content }),
   }).catch(() => null);
   if (mine !== asked) return;
-  if (answer === null) return say("", "");
-  const reply = await answer.json().catch(() => ({}));
-  if (!answer.ok) return say("problem", `This file ${reply.error?.problem ?? "cannot be read"}`);
+  if (!answer?.ok) return say("", ""); // the button below still checks it
+  const reply = await answer.json();
+  if (reply.problem) return say("problem", `This file: ${reply.problem}.`);
   say("good", `The client file is good: a Desktop app${reply.project ? ` of the project ${reply.project}` : ""}.`);
 }
 
