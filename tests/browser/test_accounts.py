@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
-from postroom.sim.gmail.generated import GeneratedMailbox
 from postroom.settings import DashboardSettings
+from postroom.sim.gmail.generated import GeneratedMailbox
 from postroom.sim.gmail.server import running_sim
 from tests.support.browser import Window, open_window
 from tests.support.dashboards import Site, open_site

@@ -93,11 +93,16 @@ async def test_on_a_phone_a_bar_at_the_bottom_has_the_pages_of_every_day(
 async def test_what_was_said_about_a_change_goes_after_ten_seconds(browser: Browser, site: Site) -> None:
     async with open_window(browser, site) as window:
         await window.page.clock.install()
-        page = await window.open("/")
-        await page.get_by_role("button", name="Not now").click()
+        await site.post("/settings/sessions/end-others")
+        page = await window.open("/queue")
         said = page.locator(".notice.flash")
-        await expect(said).to_contain_text("No model for now.")
-        await page.mouse.move(0, 0)
-        await page.clock.run_for(12_000)
+        await expect(said).to_contain_text("0 other logins ended.")
+        await page.clock.run_for(9_000)
+        await expect(said).to_be_visible()
+        await page.clock.run_for(3_000)
         await expect(said).to_have_count(0)
+        await site.post("/checklist", step="model", shown="no")
+        await window.open("/")
+        await page.clock.run_for(12_000)
+        await expect(page.get_by_role("form", name="Undo")).to_be_visible()
     assert window.complaints == []

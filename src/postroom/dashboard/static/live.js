@@ -84,13 +84,15 @@ function listen() {
   document.addEventListener("visibilitychange", () => renew([]));
 }
 
-// What was said about a change goes after ten seconds: the page moves on, and the words do not. A problem stays.
+// What was said about a change goes after ten seconds: the page moves on, and the words do not. A problem stays, and so
+// does a bar with Undo.
 function forget(notice) {
   if (notice.matches(":hover, :focus-within")) setTimeout(() => forget(notice), 2_000);
   else notice.remove();
 }
 
-for (const notice of document.querySelectorAll(".notice.flash.done")) setTimeout(() => forget(notice), 10_000);
+const passing = document.querySelectorAll(".notice.flash.done:not(.undoable)");
+for (const notice of passing) setTimeout(() => forget(notice), 10_000);
 
 document.addEventListener("submit", (event) => {
   const question = event.target.dataset.ask;
