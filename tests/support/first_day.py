@@ -60,6 +60,7 @@ class NewOwner:
 
 
 def first_settings(home: Path, sync: SyncSettings | None = None) -> Settings:
+    home.mkdir(mode=0o700, parents=True)
     dashboard, switchboard = DashboardSettings(dev=True), SwitchboardSettings(port=0)
     return Settings(home=home, dashboard=dashboard, switchboard=switchboard, sync=sync or SyncSettings())
 
@@ -102,8 +103,9 @@ async def triage_the_inbox(owner: NewOwner, link: str, sim: GmailSim) -> None:
     await _wait_for_mail(owner)
     await _make_rule(owner)
     await _apply_rule(owner)
-    while newsletters_in(sim):
-        await asyncio.sleep(0.05)
+    async with asyncio.timeout(_LONG_MS / 1_000):
+        while newsletters_in(sim):
+            await asyncio.sleep(0.05)
     owner.done("inbox triaged")
 
 

@@ -309,7 +309,7 @@ async def archive_page(here: Here, window: TimeWindow = TimeWindow.DAY) -> Respo
         mailboxes=mailboxes,
         years=year_panels(mailboxes),
         coloured=[each.account for each in chart_order(mailboxes)],
-        place=here.app.archive.backend.name,
+        in_files=here.app.settings.archive.store == "files",
         recent={each.account: _recent_chart(each) for each in held if each.recent},
         figures=figures_of(metrics.samples()),
         percent=percent,
