@@ -28,7 +28,7 @@ from postroom.dashboard.connectors import MailScope, TierSnapshot, connector_row
 from postroom.dashboard.context import Here, api_router, pages_router, permits
 from postroom.dashboard.display.formatting import duration, plural
 from postroom.dashboard.filters.routes import Freshness, contact_state
-from postroom.dashboard.first_run import show_checklist
+from postroom.dashboard.first_run.checklist import show_checklist
 from postroom.dashboard.paging import bounded_count, counted
 from postroom.dashboard.queue import PHASE_CONDITIONS, JobPhase, QueueTierRow, queue_tiers
 from postroom.dashboard.series import (

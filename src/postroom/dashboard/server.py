@@ -22,10 +22,7 @@ from postroom.dashboard import (
     accounts,
     analytics,
     archive,
-    audit,
     connectors,
-    first_run,
-    installing,
     overview,
     queue,
     review,
@@ -35,11 +32,13 @@ from postroom.dashboard import (
 from postroom.dashboard.accounts import GoogleLogins
 from postroom.dashboard.actions import always_allow, approvals
 from postroom.dashboard.actions import routes as actions
+from postroom.dashboard.audit import routes as audit
 from postroom.dashboard.backfill import routes as backfill
 from postroom.dashboard.context import DashboardServices, Here, pages_router
 from postroom.dashboard.display import rendering
 from postroom.dashboard.filters import routes as filters
 from postroom.dashboard.filters import why
+from postroom.dashboard.first_run import checklist, installing
 from postroom.dashboard.live_updates import MEDIA_TYPE, TOPICS, LiveHub, live_events
 from postroom.dashboard.mail import acting, writing
 from postroom.dashboard.mail import routes as mail
@@ -82,8 +81,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     login.pages,
     overview.pages,
     overview.api,
-    first_run.pages,
-    first_run.api,
+    checklist.pages,
+    checklist.api,
     series.api,
     mail.pages,
     writing.pages,

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from postroom.audit import AuditEntry, AuditFilter, list_entries
 from postroom.audit.chain import chain_status
-from postroom.dashboard.audit_names import action_title, audit_choices, subject_names
+from postroom.dashboard.audit.names import action_title, audit_choices, subject_names
 from postroom.dashboard.context import Here, api_router, pages_router, permits
 from postroom.dashboard.paging import ListQuery, Paged
 from postroom.domain.ids import parse_id
