@@ -2,7 +2,7 @@
 
 Backfill, mail and web, runs only where the environment AND its switch allow it. Filling a gap after an expired history
 id is live work: it belongs to no backfill job and asks for no switch. The model and local triage each have
-a switch of their own.
+a switch of their own. What the owner dismissed of the first run's checklist is a switch too, which stops nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from postroom.settings import BackfillSettings
 BACKFILL_SWITCH = "backfill_enabled"
 MODEL_SWITCH = "model_enabled"
 LEARNING_SWITCH = "learning_enabled"
+CHECKLIST_SWITCHES = {"checklist": "setup_checklist", "model": "setup_model"}
+"""Of the checklist of the first run, by what is shown: all of it, or its step about a model."""
 
 
 class SwitchedOff(NotAllowed):
@@ -114,6 +116,15 @@ def turn_learning(tx: Tx, on: bool, who: Actor, now: datetime) -> KillSwitch:
     """Off, it neither decides nor learns; what it has learned stays."""
     _turn(tx, LEARNING_SWITCH, on, who, now)
     return learning_switch(tx)
+
+
+def is_step_shown(tx: Tx, step: str) -> bool:
+    """Whether the checklist, or its step about a model, is still wanted; see `CHECKLIST_SWITCHES`."""
+    return _found(tx, CHECKLIST_SWITCHES[step]).on
+
+
+def show_step(tx: Tx, step: str, shown: bool, who: Actor, now: datetime) -> None:
+    _turn(tx, CHECKLIST_SWITCHES[step], shown, who, now)
 
 
 def _found(tx: Tx, name: str) -> KillSwitch:

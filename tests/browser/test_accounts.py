@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
+from postroom.settings import DashboardSettings
 from postroom.sim.gmail.generated import GeneratedMailbox
 from postroom.sim.gmail.server import running_sim
 from tests.support.browser import Window, open_window
-from tests.support.dashboards import Site
+from tests.support.dashboards import Site, open_site
 from tests.support.logins import secrets_file
+from tests.support.switchboards import in_a_task
 
 OWNER = "owner@example.com"
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    """As `postroom up --dev` serves it."""
+    async with in_a_task(open_site(tmp_path / "home", dashboard=DashboardSettings(dev=True))) as opened:
+        yield opened
 
 
 async def test_a_login_in_another_window_adds_the_mailbox_here(window: Window, tmp_path: Path) -> None:
@@ -23,7 +34,15 @@ async def test_a_login_in_another_window_adds_the_mailbox_here(window: Window, t
         await page.get_by_role("link", name="Add a mailbox").click()
         google = page.get_by_role("region", name="Gmail", exact=True)
         await google.get_by_label("Email address").fill(OWNER)
+        await google.get_by_role("link", name="Next: the consent screen").click()
+        await expect(google.get_by_text("Get started", exact=True)).to_be_visible()
+        await google.get_by_role("link", name="Next: publish the app").click()
+        await expect(google.get_by_text("Get started", exact=True)).to_be_hidden()
+        await google.get_by_label("Or paste its content").fill('{"type": "service_account"}')
+        await expect(google.get_by_role("status")).to_contain_text("service account")
+        await google.get_by_label("Or paste its content").fill("")
         await google.get_by_label("JSON file from Google's console").set_input_files(secrets_file(tmp_path, sim.url))
+        await expect(google.get_by_role("status")).to_contain_text("The client file is good")
         await google.get_by_text("Another server").click()
         await google.get_by_label("Address of the Gmail API").fill(sim.url)
         await google.get_by_role("button", name="Log in with Google").click()

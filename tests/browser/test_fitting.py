@@ -41,7 +41,7 @@ _HEIGHTS = (
 )
 _IN_SIGHT = """() => {
   const box = document.querySelector(".sections [aria-current]").getBoundingClientRect();
-  return box.left >= 0 && box.right <= innerWidth;
+  return box.width > 0 && box.left >= 0 && box.right <= innerWidth && box.top >= 0 && box.bottom <= innerHeight;
 }"""
 
 
@@ -91,5 +91,6 @@ async def test_on_a_phone_the_room_that_is_open_is_in_sight(browser: Browser, si
     async with open_window(browser, site, script=script, **view) as window:
         for room in sections():
             page = await window.open(room.path)
+            await page.get_by_role("button", name="More").click()
             assert await page.evaluate(_IN_SIGHT), room.title
     assert window.complaints == []

@@ -12,12 +12,14 @@ import httpx2
 import pytest
 
 from postroom import audit
-from postroom.accounts.account import list_accounts
+from postroom.accounts.account import NewAccount, add_account, list_accounts
 from postroom.mailboxes.gmail.credentials import OAuthGrant, StaticGrant
+from postroom.mailboxes.gmail.permissions import ASKED_SCOPES, scopes_to_request
 from postroom.queue.inspection import JobFilter, list_jobs
+from postroom.settings import DashboardSettings
 from postroom.sim.gmail.generated import GeneratedMailbox
 from postroom.sim.gmail.server import running_sim
-from tests.support.dashboards import Site, text_of
+from tests.support.dashboards import Site, open_site, text_of
 from tests.support.logins import SECRET, consent, secrets_file
 
 SAME = {"sec-fetch-site": "same-origin"}
@@ -41,7 +43,54 @@ async def job_types(site: Site) -> set[str]:
 async def test_an_empty_house_leads_to_the_page_that_adds_a_mailbox(site: Site) -> None:
     for page in ("/", "/settings"):
         assert 'href="/settings/accounts/new"' in (await site.get(page)).text
-    assert "Desktop app" in text_of((await site.get("/settings/accounts/new")).text)
+
+
+@pytest.mark.req("UX-2")
+async def test_adding_a_mailbox_leads_through_googles_steps(site: Site) -> None:
+    page = (await site.get("/settings/accounts/new")).text
+    said = text_of(page)
+    for step in ("enable the Gmail API", "consent screen", "seven days", "Desktop app", "Publish app"):
+        assert step in said
+    assert page.count('<details name="google"') == 4
+    for asked in ASKED_SCOPES:
+        assert asked.scope in said
+        assert all(purpose in said for purpose in asked.purposes)
+    assert scopes_to_request(full_access=False) | scopes_to_request(full_access=True) == {
+        asked.scope for asked in ASKED_SCOPES
+    }
+
+
+@pytest.mark.req("UX-2")
+async def test_the_stand_in_is_offered_to_developers_and_where_a_mailbox_is_at_one(site: Site, tmp_path: Path) -> None:
+    new, offered = "/settings/accounts/new", "Simulated mailbox"
+    assert offered not in (await site.get(new)).text
+    assert "Address of the Gmail API" not in (await site.get(new)).text
+    await site.write(
+        lambda tx: add_account(tx, NewAccount("sim@example.com", "http://127.0.0.1:9"), site.app.clock.now())
+    )
+    assert offered in (await site.get(f"{new}?email=sim@example.com")).text
+    async with open_site(tmp_path / "dev", dashboard=DashboardSettings(dev=True)) as dev:
+        assert offered in (await dev.get(new)).text
+
+
+@pytest.mark.req("UX-2")
+async def test_the_client_file_is_checked_before_a_login(site: Site, tmp_path: Path) -> None:
+    good = app_of("http://127.0.0.1:9", tmp_path)
+    page = await site.post("/settings/accounts/client", email="owner@example.com", client_secrets=good)
+    assert page.status_code == 200
+    assert "The client file is good: a Desktop app" in text_of(page.text)
+    assert 'value="owner@example.com"' in page.text
+    key = json.dumps({"type": "service_account", "private_key": "x"})
+    refused = await site.post("/settings/accounts/client", client_secrets=key)
+    assert refused.status_code == 422
+    assert "service account" in text_of(refused.text)
+    assert "create a client of type Desktop app" in text_of(refused.text)
+    missing = json.dumps({"installed": {"client_id": "x"}})
+    told = (await site.api("POST", "/accounts/client", json={"content": missing})).json()
+    assert "installed.client_secret" in told["problem"]
+    told = (await site.api("POST", "/accounts/client", json={"content": good})).json()
+    assert (told["client_id"], told["problem"]) == (json.loads(good)["installed"]["client_id"], None)
+    assert await site.read(list_accounts) == []
 
 
 async def test_a_token_at_a_stand_in_adds_the_mailbox_and_its_mail_begins_to_come(site: Site) -> None:

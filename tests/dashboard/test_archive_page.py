@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from postroom.accounts.account import NewAccount, add_account, mailbox_id
 from postroom.accounts.troubled import ArrivalLane, MessageTrouble, TroubleKind, record_trouble
 from postroom.archive.certificates import ArchiveProof, Removal, RemovalAction, RemovalResult
-from postroom.archive.messages import Provenance
+from postroom.archive.messages import IncomingMail, Provenance
 from postroom.archive.shards.certificates import Certificates
 from postroom.db import Tx
 from postroom.domain.clock import ManualClock
@@ -20,12 +21,14 @@ from postroom.sync.alerts import Alert, AlertCondition, AlertLevel, add_outcomes
 from postroom.sync.fetch import record_bad
 from postroom.sync.slices import Granularity, Slice
 from postroom.sync.state import begin_walk, finish_slice
+from tests.support import dashboard_data as scene
 from tests.support.archives import ME
 from tests.support.backfills import add_history
 from tests.support.dashboards import Site, open_site, text_of
 from tests.support.switchboards import in_a_task
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
+OLD = b"From: ann@example.org\r\nSubject: Lunch\r\nDate: Tue, 2 Mar 1999 10:00:00 +0000\r\n\r\nAt noon?\r\n"
 
 
 @pytest.fixture
@@ -163,6 +166,7 @@ async def test_certificates_are_listed_newest_first_and_filtered(site: Site) -> 
     said = text_of((await site.get("/archive")).text)
     assert "60 certificates" in said
     page = (await site.get(f"/archive/certificates?account={ME}&result=removed")).text
+    assert re.search(r'<a href="/mail/me%40example.org/g\d+"><code>', page), "each leads to its message"
     assert "move to the trash" in page
     assert "g3<" in page
     assert "g30<" not in page
@@ -187,3 +191,20 @@ async def test_what_is_not_there_is_not_found(site: Site) -> None:
         assert (await site.get(f"{path}?account=nobody@example.org")).status_code == 404
         assert (await site.api("GET", f"{path}?account=nobody@example.org")).json()["error"]["kind"] == "not_found"
         assert (await site.get(path)).status_code == 422
+
+
+@pytest.mark.req("UX-5")
+async def test_mail_by_year_and_imported_mail_without_an_account_are_shown(site: Site) -> None:
+    await add_history(site)
+    await scene.archive_mail(site, [IncomingMail(OLD, Provenance.IMPORT)], "old@example.org")
+    page = (await site.get("/archive")).text
+    said = text_of(page)
+    assert "old@example.org Not connected: imported mail 1" in said
+    assert f"{ME} Connected 120" in said
+    assert f'alt="Messages by year: {ME} 120, old@example.org 1"' in page
+    assert "in%3Aanywhere%20after%3A1999/01/01%20before%3A2000/01/01&amp;account=old%40example.org" in page
+    held = (await site.api("GET", "/archive/mailboxes")).json()
+    assert [(each["account"], each["origin"]) for each in held] == [(ME, "connected"), ("old@example.org", "imported")]
+    assert held[1]["years"][0] | {"bytes": 0} == {"year": 1999, "messages": 1, "bytes": 0}
+    overview = text_of((await site.get("/")).text)
+    assert re.search(r"old@example\.org \S+ Not connected", overview)

@@ -8,6 +8,8 @@ from postroom import audit
 from postroom.app.auditing import sealing, verify_audit
 from postroom.audit import Actor
 from postroom.db import Tx
+from postroom.triage.rules.store import remove_rule
+from tests.support import dashboard_data as scene
 from tests.support.dashboards import Site, text_of
 
 ANN = Actor("dashboard", "<Ann>")
@@ -27,7 +29,7 @@ async def test_entries_are_shown_newest_first_with_before_and_after_as_text(site
     page = (await site.get("/audit")).text
     assert "&lt;Ann&gt;" in page
     assert "</pre><b>" not in page
-    assert "thing.change" in text_of(page)
+    assert "Thing changed" in text_of(page)
 
 
 @pytest.mark.req("HW-5")
@@ -54,9 +56,39 @@ async def test_a_filter_holds_over_all_pages(site: Site) -> None:
     assert len(first["items"]) + len(second["items"]) == 60
     page = (await site.get("/audit?subject_type=thing&subject_id=t2")).text
     assert "subject_type=thing&amp;subject_id=t2&amp;after=" in page
-    assert "thing.change" not in text_of(page).split("Before and after")[1]
+    assert "Thing changed" not in text_of(page).split("Before and after")[1]
 
 
 async def test_an_empty_answer_says_so(site: Site) -> None:
     assert "No entries match" in (await site.get("/audit?action=nothing.such")).text
     assert (await site.get("/audit?after=nonsense")).status_code == 422
+
+
+@pytest.mark.req("UX-3")
+async def test_things_have_their_names_and_pages_and_filters_are_choices(site: Site) -> None:
+    account = await scene.add_mailbox(site)
+    rule = await scene.add_one_rule(site, "Receipts")
+    gone = await scene.add_one_rule(site, "Short-lived")
+    [job] = await scene.add_failed_jobs(site)
+    now = site.app.clock.now()
+
+    def run(tx: Tx) -> None:
+        remove_rule(tx, gone, ANN, now)
+        audit.record(tx, ANN, "account.add", ("account", account.id), now)
+        audit.record(tx, ANN, "job.retry", ("job", job), now)
+
+    await site.write(run)
+    page = (await site.get("/audit")).text
+    assert f'<a href="/rules/{rule.id}"><bdi>Receipts</bdi></a>' in page
+    assert f'<a href="/queue/{job}"><bdi>Classify</bdi></a>' in page
+    said = text_of(page)
+    assert f"Account added {account.email}" in said
+    assert "Rule removed Short-lived" in said, "as its entry remembers it"
+    assert account.id not in said
+    assert "<input" not in page.split('aria-label="Filter entries"')[1].split("</form>")[0]
+    assert '<option value="rule.remove">Rule removed</option>' in page
+    assert f'<option value="{account.id}">{account.email}</option>' in page
+    chosen = (await site.get(f"/audit?subject_type=rule&subject_id={gone.id}")).text
+    assert f'<option value="{gone.id}" selected>Short-lived</option>' in chosen
+    assert "Rule removed" in text_of(chosen.split("Before and after")[1])
+    assert "Account added" not in text_of(chosen.split("Before and after")[1])

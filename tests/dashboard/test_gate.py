@@ -97,7 +97,8 @@ async def test_no_route_answers_a_token_of_another_role(site: Site, role: Role) 
 async def test_only_the_entrance_and_the_style_are_open_to_strangers(site: Site) -> None:
     opened = {(route.method, route.path.partition("?")[0]) for route in all_routes(site) if is_open(route.path)}
     pages = {(method, path) for method, path in opened if not path.startswith("/static/")}
-    assert pages == {("GET", "/login"), ("POST", "/login"), ("GET", "/welcome"), ("POST", "/welcome")}
+    entrance = {("GET", "/login"), ("POST", "/login"), ("GET", "/welcome"), ("POST", "/welcome")}
+    assert pages == entrance | {("GET", "/manifest.webmanifest")}
     assert {method for method, path in opened if path.startswith("/static/")} == {"GET"}
 
 
@@ -291,6 +292,9 @@ async def test_style_and_script_may_be_kept_by_browsers_as_long_as_their_name_ho
         ("/web/sources", "/web"),
         ("/rules/guidance", "/rules"),
         ("/filters/contacts/remove", "/filters/contacts"),
+        ("/queue/retry", "/queue"),
+        ("/backfill/switch", "/backfill"),
+        ("/checklist", "/"),
     ],
 )
 async def test_opening_an_address_that_only_takes_forms_leads_to_the_page_above(

@@ -25,7 +25,7 @@ from tests.support.dashboards import Site, open_site, text_of
 
 async def test_a_fresh_installation_is_told_what_to_do_first(site: Site) -> None:
     said = text_of((await site.get("/")).text)
-    assert "No mailbox is connected yet" in said
+    assert "Getting started" in said
     assert "postroom account add gmail" in said
     assert "Nothing needs you" in said
 

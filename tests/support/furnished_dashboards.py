@@ -41,7 +41,7 @@ from tests.support.dashboards import Site, log_in
 from tests.support.mail import ME
 
 FURNISHED_KEY = "18f0000000000099"
-_NO_PAGES = ("/api/", "/static/", "/live", "/login", "/welcome")
+_NO_PAGES = ("/api/", "/static/", "/live", "/login", "/welcome", "/manifest")
 _FILES = ("/raw", "/body", "/attachments/{number}")
 _NEEDED = {"/archive/bad": f"?account={ME}", "/archive/certificates": f"?account={ME}"}
 

@@ -20,10 +20,12 @@ from postroom.app.backup import (
     create_backup,
     manifest_of,
     names_a_database,
+    note_backup,
     restore_backup,
 )
 from postroom.app.backup.contents import DATABASE, DUMP, Manifest
 from postroom.cli.terminal import JsonOption, console, errors, print_json, size
+from postroom.domain.errors import Fatal
 from postroom.settings import VAULT_KEY_VARIABLE
 from postroom.telemetry import logs
 from postroom.vault import KEY_FILE
@@ -59,6 +61,10 @@ def create(
             began=shown.began,
             copied=shown.done,
         )
+    try:
+        note_backup(loaded.home, folder, made)
+    except Fatal as error:  # the backup is good all the same
+        errors.print(error.message, markup=False, soft_wrap=True)
     if json:
         print_json({"folder": folder, "bytes": made.size, "files": len(made.files), **_facts(made)})
         return

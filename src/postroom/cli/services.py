@@ -51,11 +51,16 @@ PortOption = Annotated[
 BehindProxyOption = Annotated[
     bool, typer.Option("--behind-proxy", help="A reverse proxy with TLS is in front, so other machines may reach it.")
 ]
+DevOption = Annotated[
+    bool, typer.Option("--dev", help="Also offer simulated mailboxes (`postroom sim gmail`) in Add a mailbox.")
+]
 
 
-def _listening_at(host: str | None, port: int | None, *, behind_proxy: bool) -> Callable[[Settings], Settings]:
-    """The settings with the address that a command was given. One that other machines reach needs TLS in front of it:
-    passphrases, tokens and mail would cross the network in the clear."""
+def _listening_at(
+    host: str | None, port: int | None, *, behind_proxy: bool, dev: bool = False
+) -> Callable[[Settings], Settings]:
+    """The settings with the options that a command was given. An address that other machines reach needs TLS in front
+    of it: passphrases, tokens and mail would cross the network in the clear."""
     try:
         address = None if host is None else ip_address("127.0.0.1" if host == "localhost" else host)
     except ValueError:
@@ -71,7 +76,9 @@ def _listening_at(host: str | None, port: int | None, *, behind_proxy: bool) -> 
             )
         given = {"host": None if address is None else str(address), "port": port}
         chosen = {name: value for name, value in given.items() if value is not None}
-        return loaded.model_copy(update={"switchboard": loaded.switchboard.model_copy(update=chosen)})
+        pages = loaded.dashboard.model_copy(update={"dev": True}) if dev else loaded.dashboard
+        listening = loaded.switchboard.model_copy(update=chosen)
+        return loaded.model_copy(update={"switchboard": listening, "dashboard": pages})
 
     return adjusted
 
@@ -80,6 +87,7 @@ def up(
     host: HostOption = None,
     port: PortOption = None,
     behind_proxy: BehindProxyOption = False,
+    dev: DevOption = False,
     json: Annotated[
         bool, typer.Option("--json", help="Print one line of JSON when ready, and log as a service does.")
     ] = False,
@@ -93,7 +101,7 @@ def up(
     with_app(
         lambda app: _run(app, for_programs=json),
         is_service=json or not sys.stderr.isatty(),
-        adjusted=_listening_at(host, port, behind_proxy=behind_proxy),
+        adjusted=_listening_at(host, port, behind_proxy=behind_proxy, dev=dev),
     )
 
 
@@ -146,7 +154,12 @@ async def _greet(app: App, url: str, link: str | None) -> None:
     sys.stdout.flush()
 
 
-def switchboard(host: HostOption = None, port: PortOption = None, behind_proxy: BehindProxyOption = False) -> None:
+def switchboard(
+    host: HostOption = None,
+    port: PortOption = None,
+    behind_proxy: BehindProxyOption = False,
+    dev: DevOption = False,
+) -> None:
     """Serve the dashboard, and MCP at /mcp. Prints one line of JSON when ready.
 
     The first start prints a link for setting a passphrase. Programs need a token: `postroom token create`.
@@ -178,7 +191,7 @@ def switchboard(host: HostOption = None, port: PortOption = None, behind_proxy: 
             await stopped.wait()
             log.info("switchboard.stopping")
 
-    with_app(run, is_service=True, adjusted=_listening_at(host, port, behind_proxy=behind_proxy))
+    with_app(run, is_service=True, adjusted=_listening_at(host, port, behind_proxy=behind_proxy, dev=dev))
 
 
 def worker(

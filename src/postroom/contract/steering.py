@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, PlainSerializer, Secret, StrictBool
 
@@ -73,6 +73,16 @@ class CeilingArguments(Arguments):
     cents: int | None = Field(
         None, ge=0, le=MOST_CEILING_CENTS, strict=True, description="the new ceiling of a day; left out: only show it"
     )
+
+
+class ChecklistArguments(Arguments):
+    step: Literal["checklist", "model"] = Field(description="all of it, or only its step about a model")
+    shown: StrictBool = Field(description="false: dismissed; true: shown again")
+
+
+class ChecklistReply(Reply):
+    step: str
+    shown: bool
 
 
 class TokenReply(Reply):
@@ -167,6 +177,7 @@ REVOKE_ALL_TOKENS = ToolSignature("tokens.revoke_all", AllTokensArguments, Revok
 ADD_ACCOUNT = ToolSignature("accounts.add", AccountArguments, AccountReply)
 SYNC_LABELS = ToolSignature("accounts.sync_labels", MailboxArguments, SyncedLabelsReply)
 SET_CEILING = ToolSignature("model.ceiling", CeilingArguments, CeilingReply)
+SHOW_CHECKLIST = ToolSignature("checklist.show", ChecklistArguments, ChecklistReply)
 SWITCH_MODEL = ToolSignature("model.switch", ModelSwitchArguments, ModelSwitchReply)
 RETRY_JOB = ToolSignature("jobs.retry", QueuedJobArguments, JobReply)
 CANCEL_JOB = ToolSignature("jobs.cancel", QueuedJobArguments, JobReply)

@@ -35,7 +35,7 @@ from postroom.domain.ids import new_id, normal_email
 from postroom.domain.roles import Permission, ProofNeeded, SensitiveChange
 from postroom.mailboxes.gmail.client_secrets import ClientSecrets, parse_client_secrets
 from postroom.mailboxes.gmail.credentials import OAuthGrant, log_in
-from postroom.mailboxes.gmail.permissions import EVERYTHING
+from postroom.mailboxes.gmail.permissions import ASKED_SCOPES, EVERYTHING
 from postroom.mailboxes.gmail.transport import GOOGLE
 from postroom.mailboxes.reachability import require_safe_url
 from postroom.telemetry import logs
@@ -172,16 +172,28 @@ _LONGEST_EMAIL = 320
 async def new_account_page(here: Here, email: Annotated[str, Query(max_length=_LONGEST_EMAIL)] = "") -> Response:
     """`email` is set to log in again to a known mailbox, with as much access as before."""
     known = next((each for each in await here.read(list_accounts) if each.email == email), None)
-    form = Form.filled(email=email, full_access="on" if known is not None and EVERYTHING in known.scopes else None)
-    return await _page(here, form=form, token_form=form)
+    if known is None:
+        return await _page(here, form=Form.filled(email=email), token_form=Form.filled(email=email))
+    elsewhere = None if known.api_base == GOOGLE else known.api_base
+    access = "on" if EVERYTHING in known.scopes else None
+    form = Form.filled(email=email, full_access=access, api_base=elsewhere)
+    return await _page(here, form=form, token_form=form, is_known=True)
+
+
+@pages.post("/settings/accounts/client")
+async def submit_client(here: Here) -> Response:
+    """Check the client file, without a login; what was sent stays in the form."""
+    form, chosen = await _sent_login(here)
+    try:
+        client = _client(chosen or form[_SECRETS].encode())
+    except BadInput as error:
+        return await _page(here, 422, form=form.refused(error))
+    return await _page(here, form=_with_secrets(form, chosen), client=client)
 
 
 @pages.post("/settings/accounts/logins")
 async def submit_login(here: Here) -> Response:
-    async with here.request.form() as sent:
-        form = Form.sent(FormData([item for item in sent.multi_items() if not isinstance(item[1], UploadFile)]))
-        file = sent.get("file")
-        chosen = await file.read() if isinstance(file, UploadFile) and file.filename else b""
+    form, chosen = await _sent_login(here)
     try:
         client = _client(chosen or form[_SECRETS].encode())
         wanted = WantedLogin(client, form["email"], form["api_base"] or GOOGLE, form.checked("full_access"))
@@ -191,6 +203,14 @@ async def submit_login(here: Here) -> Response:
     except PostroomError as error:
         return await _page(here, 422, form=form.refused(_beside(error, "email")))
     return await here.go(f"/settings/accounts/logins/{login.id}")
+
+
+async def _sent_login(here: RequestContext) -> tuple[Form, bytes]:
+    """The form, and the file that was chosen in it."""
+    async with here.request.form() as sent:
+        form = Form.sent(FormData([item for item in sent.multi_items() if not isinstance(item[1], UploadFile)]))
+        file = sent.get("file")
+        return form, await file.read() if isinstance(file, UploadFile) and file.filename else b""
 
 
 @pages.get("/settings/accounts/logins/{login_id}")
@@ -236,7 +256,7 @@ def _with_secrets(form: Form, file: bytes) -> Form:
 
 def _client(content: bytes) -> ClientSecrets:
     if not content.strip():
-        raise BadInput(_SECRETS, "is needed: choose the file from Google's console, or paste its content")
+        raise BadInput(_SECRETS, "is needed: choose the file from Google's console, or paste its content (step 4)")
     return parse_client_secrets(content, _SECRETS)
 
 
@@ -253,8 +273,29 @@ def _beside(error: PostroomError, otherwise: str) -> BadInput:
     return BadInput(otherwise, logs.clean(error.message))
 
 
-async def _page(here: RequestContext, status: int = 200, **forms: Form) -> Response:
-    return await here.page("accounts/new.html", SECTION, status, **{"form": Form(), "token_form": Form(), **forms})
+async def _page(
+    here: RequestContext,
+    status: int = 200,
+    *,
+    form: Form | None = None,
+    token_form: Form | None = None,
+    client: ClientSecrets | None = None,
+    is_known: bool = False,
+) -> Response:
+    """Servers other than Google are offered to developers, and where a form names one already."""
+    form, token_form = form or Form(), token_form or Form()
+    elsewhere = bool(form["api_base"] or token_form["api_base"] or token_form.errors)
+    return await here.page(
+        "accounts/new.html",
+        SECTION,
+        status,
+        form=form,
+        token_form=token_form,
+        client=client,
+        scopes=ASKED_SCOPES,
+        offers_stand_in=here.app.settings.dashboard.dev or elsewhere,
+        is_known=is_known or bool(form.errors) or client is not None,
+    )
 
 
 api = api_router("accounts")
@@ -267,6 +308,16 @@ class LoginWanted(BaseModel, extra="forbid"):
     client_secrets: dict[str, Any] = Field(description="the JSON of a Desktop app from Google's console")
     api_base: str = Field(GOOGLE, max_length=2_000)
     full_access: bool = Field(False, description="also ask for permission to delete mail permanently")
+
+
+class ClientWanted(BaseModel, extra="forbid"):
+    content: str = Field(max_length=100_000, description="the text of the JSON file")
+
+
+class ClientShown(BaseModel):
+    client_id: str | None
+    project: str = Field(description="the project at Google; empty if the file does not name it")
+    problem: str | None = Field(description="why it cannot be used, and what to do; null: it is good")
 
 
 class LoginShown(BaseModel):
@@ -290,6 +341,17 @@ async def add(here: Here, wanted: AccountArguments) -> AccountRow:
 async def sync_labels(here: Here, email: str) -> SyncedLabelsReply:
     """List a mailbox's labels now, and let rules follow what was renamed or deleted."""
     return await here.call(SYNC_LABELS, {"endpoint_identity": email})
+
+
+@api.post("/client")
+@permits(Permission.ACCOUNTS)
+async def check_client(here: Here, wanted: ClientWanted) -> ClientShown:
+    """Check the client file from Google's console; nothing is stored."""
+    try:
+        client = _client(wanted.content.encode())
+    except BadInput as error:
+        return ClientShown(client_id=None, project="", problem=error.problem)
+    return ClientShown(client_id=client.client_id, project=client.project, problem=None)
 
 
 @api.post("/logins", status_code=201)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -20,12 +20,21 @@ from pydantic import Field
 from sqlalchemy import select
 from starlette.responses import Response
 
-from postroom.accounts.account import Account, find_account, find_mailbox, list_accounts
+from postroom.accounts.account import Account, AccountStatus, find_account, find_mailbox, list_accounts
 from postroom.accounts.troubled import TroubledMessage, troubled_archives, troubled_of
 from postroom.archive.backend import ArchiveBackend
 from postroom.archive.certificates import Certificate, RemovalResult
+from postroom.archive.layout import account_name
 from postroom.archive.status import ShardInfo
-from postroom.dashboard.context import Here, api_router, named_by, pages_router, permits
+from postroom.dashboard.archive_years import (
+    MailboxHolding,
+    MailboxOrigin,
+    archived_accounts,
+    chart_order,
+    mailbox_holding,
+    year_panels,
+)
+from postroom.dashboard.context import Here, RequestContext, api_router, named_by, pages_router, permits
 from postroom.dashboard.display import charts
 from postroom.dashboard.display.formatting import duration, percent
 from postroom.dashboard.paging import ListQuery, Paged, number_after, paged
@@ -288,6 +297,7 @@ _KINDS = list(Coverage)
 @pages.get("/archive")
 async def archive_page(here: Here, window: TimeWindow = TimeWindow.DAY) -> Response:
     held = await show_holdings(here)
+    mailboxes = await _mailboxes(here, held)
     reading = await here.read(lambda tx: read_series(tx, TOPICS[SeriesTopic.SYNC], window, here.now))
     return await here.page(
         "archive/overview.html",
@@ -296,6 +306,10 @@ async def archive_page(here: Here, window: TimeWindow = TimeWindow.DAY) -> Respo
         maps={each.account: _map(each) for each in held},
         gaps={each.account: _gaps(each.spans) for each in held},
         unconnected=await show_unconnected(here),
+        mailboxes=mailboxes,
+        years=year_panels(mailboxes),
+        coloured=[each.account for each in chart_order(mailboxes)],
+        in_files=here.app.settings.archive.store == "files",
         recent={each.account: _recent_chart(each) for each in held if each.recent},
         figures=figures_of(metrics.samples()),
         percent=percent,
@@ -314,6 +328,35 @@ async def show_holdings(here: Here) -> list[ArchiveHoldings]:
     return await here.read(
         lambda tx: [holdings(tx, account, each, here.now) for account, each in zip(known, files, strict=True)]
     )
+
+
+@api.get("/mailboxes")
+@permits(Permission.READ)
+async def show_mailboxes(here: Here) -> list[MailboxHolding]:
+    """How much mail of each mailbox the archive has, year by year; also of imported mail without an account."""
+    return await _mailboxes(here, await show_holdings(here))
+
+
+async def _mailboxes(here: RequestContext, held: Sequence[ArchiveHoldings]) -> list[MailboxHolding]:
+    """Those with an account first."""
+    removed = {each.email for each in await here.read(accounts) if each.status is AccountStatus.REMOVED}
+    known = [
+        mailbox_holding(
+            each.account,
+            MailboxOrigin.REMOVED if each.account in removed else MailboxOrigin.CONNECTED,
+            each.files.shards,
+            each.files.certificates,
+        )
+        for each in held
+    ]
+    names = {account_name(each.account) for each in held}
+    return [*known, *await asyncio.to_thread(_imported, here.app.archive.backend, names)]
+
+
+def _imported(place: ArchiveBackend, names: Container[str]) -> list[MailboxHolding]:
+    others = [email for email in archived_accounts(place) if account_name(email) not in names]
+    files = ((email, files_of(place, email)) for email in others)
+    return [mailbox_holding(email, MailboxOrigin.IMPORTED, each.shards, each.certificates) for email, each in files]
 
 
 @api.get("/unconnected")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends
@@ -29,6 +29,7 @@ from postroom.dashboard.security import sessions
 from postroom.dashboard.security.gate import Hosts
 from postroom.dashboard.security.passphrase import FailedLogins, LoginDelay, PassphraseHasher
 from postroom.dashboard.security.sessions import Signer, Visitor, require_visitor, visitor_of
+from postroom.dashboard.security.shown_once import ShownOnce
 from postroom.db import Tx
 from postroom.domain.errors import NotAllowed
 from postroom.domain.roles import Caller, Permission
@@ -44,6 +45,9 @@ T = TypeVar("T")
 LIVE_HEADER = "x-live"
 """Sent by the script that refreshes a part of a page; such a request must not use up the notice."""
 
+NOTICE_LIFE = timedelta(minutes=1)
+"""A message about a change that no page has shown by then says nothing of how things are now."""
+
 
 @dataclass(frozen=True)
 class DashboardServices:
@@ -58,6 +62,7 @@ class DashboardServices:
     login_delay: LoginDelay = field(default_factory=LoginDelay)
     signer: Signer = field(default_factory=Signer)
     mail_counts: MailCounts = field(default_factory=MailCounts)
+    shown_once: ShownOnce = field(default_factory=ShownOnce)
     trial_slot: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
     """One rule is tried over the archive at a time: it keeps a core busy for seconds."""
 
@@ -123,7 +128,7 @@ class RequestContext:
         """After a change: redirect to the page that shows it, with a message that it shows once."""
         session = self.visitor.session
         if message is not None and session is not None:
-            notice: dict[str, Any] = {"level": level, "text": message}
+            notice: dict[str, Any] = {"level": level, "text": message, "at": self.now.isoformat()}
             if undo is not None:
                 notice["undo"] = {"path": undo.path, "fields": {name: [*each] for name, each in undo.fields.items()}}
             await self.write(lambda tx: sessions.leave_notice(tx, session.id, notice))
@@ -135,7 +140,11 @@ class RequestContext:
         if session is None or session.notice is None or LIVE_HEADER in self.request.headers:
             return None
         await self.write(lambda tx: sessions.leave_notice(tx, session.id, None))
-        return session.notice
+        return session.notice if self.now - _left_at(session.notice) <= NOTICE_LIFE else None
+
+
+def _left_at(notice: Mapping[str, Any]) -> datetime:
+    return datetime.fromisoformat(notice["at"]) if "at" in notice else datetime.min.replace(tzinfo=UTC)
 
 
 Here = Annotated[RequestContext, Depends(RequestContext)]

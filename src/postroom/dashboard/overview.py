@@ -5,6 +5,7 @@ Nothing here is stored; every figure is read from the database on request.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,11 +22,13 @@ from postroom.accounts.account import Account, AccountStatus, list_accounts
 from postroom.accounts.history_cursor import live_trouble
 from postroom.accounts.troubled import troubled_archives, troubled_number
 from postroom.actions import running
+from postroom.dashboard.archive_years import UnconnectedMailbox, archived_accounts, unconnected_mailboxes
 from postroom.dashboard.backfill.queries import start_of_day
 from postroom.dashboard.connectors import MailScope, TierSnapshot, connector_rows, tier_snapshot
 from postroom.dashboard.context import Here, api_router, pages_router, permits
 from postroom.dashboard.display.formatting import duration, plural
 from postroom.dashboard.filters.routes import Freshness, contact_state
+from postroom.dashboard.first_run.checklist import show_checklist
 from postroom.dashboard.paging import bounded_count, counted
 from postroom.dashboard.queue import PHASE_CONDITIONS, JobPhase, QueueTierRow, queue_tiers
 from postroom.dashboard.series import (
@@ -307,6 +310,8 @@ class Overview:
     """Null if no model is configured."""
     web: list[SourceNews]
     """What is new at web sources since yesterday, of those whose news is shown here."""
+    unconnected: list[UnconnectedMailbox]
+    """Archived mail without a login."""
 
 
 def overview(
@@ -316,6 +321,7 @@ def overview(
     now: datetime,
     model_problem: str | None = None,
     sources: Iterable[WebSource] = (),
+    archived: Sequence[str] = (),
 ) -> Overview:
     tiers = queue_tiers(tx)
     accounts = list_accounts(tx)
@@ -329,6 +335,7 @@ def overview(
         has_accounts=bool(accounts),
         model=_model_state(tx, settings, accounts, now),
         web=_web_news(tx, sources, now),
+        unconnected=unconnected_mailboxes(tx, archived),
     )
 
 
@@ -436,6 +443,7 @@ async def overview_page(here: Here, window: TimeWindow = TimeWindow.DAY) -> Resp
         "overview.html",
         "overview",
         overview=shown,
+        checklist=await show_checklist(here),
         chart=shown.mail.chart("Mail today by tier"),
         windows=window_links("/", window),
         mail_panels=mail_panels(reading),
@@ -452,4 +460,5 @@ async def show(here: Here) -> Overview:
     """What needs attention, today's mail, waiting times, the archive, and spending."""
     problem = model_problem(here.app.settings.model, here.app.vault)
     sources = (await read_sources(here.app.web)).sources
-    return await here.read(lambda tx: overview(tx, here.app.settings, here.app.budget, here.now, problem, sources))
+    app, archived = here.app, await asyncio.to_thread(archived_accounts, here.app.archive.backend)
+    return await here.read(lambda tx: overview(tx, app.settings, app.budget, here.now, problem, sources, archived))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -12,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
 from postroom.dashboard.display.rendering import render
@@ -72,10 +74,36 @@ def error_response(scope: Scope, error: Exception) -> Response:
         return JSONResponse(problem.content, problem.status, problem.headers)
     if isinstance(error, PassphraseNeeded):
         return _confirmation(scope, error)
-    if problem.status == 405 and request.method == "GET":  # a reload of what a form led to
-        return RedirectResponse(request.url.path.rpartition("/")[0] or "/", 303)
+    if request.method == "GET" and problem.status in (404, 405, 422) and (above := _page_above(request)) is not None:
+        return RedirectResponse(above, 303)
     html = render("problem.html", problem=problem, visitor=visitor_of(scope), section=None)
     return HTMLResponse(html, problem.status, problem.headers)
+
+
+def _page_above(request: Request) -> str | None:
+    """For an address that only takes forms, opened by a reload of what a form led to: the nearest page above it."""
+    routes: Sequence[BaseRoute] = getattr(request.scope.get("app"), "routes", ())
+    takes_forms = next((route for route in routes if _answers(route, request, request.url.path, "POST")), None)
+    if takes_forms is None or any(_path_of(route) == _path_of(takes_forms) and _gets(route) for route in routes):
+        return None
+    path = request.url.path
+    while path := path.rpartition("/")[0]:
+        if any(_gets(route) and _answers(route, request, path, "GET") for route in routes):
+            return path
+    return "/"
+
+
+def _answers(route: BaseRoute, request: Request, path: str, method: str) -> bool:
+    match, _ = route.matches({**request.scope, "path": path, "method": method})
+    return match is Match.FULL
+
+
+def _gets(route: BaseRoute) -> bool:
+    return "GET" in (getattr(route, "methods", None) or ())
+
+
+def _path_of(route: BaseRoute) -> str:
+    return str(getattr(route, "path", ""))
 
 
 def _confirmation(scope: Scope, error: PassphraseNeeded) -> Response:

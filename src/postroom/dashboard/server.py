@@ -22,7 +22,6 @@ from postroom.dashboard import (
     accounts,
     analytics,
     archive,
-    audit,
     connectors,
     digest,
     keyboard,
@@ -35,11 +34,13 @@ from postroom.dashboard import (
 from postroom.dashboard.accounts import GoogleLogins
 from postroom.dashboard.actions import always_allow, approvals
 from postroom.dashboard.actions import routes as actions
+from postroom.dashboard.audit import routes as audit
 from postroom.dashboard.backfill import routes as backfill
 from postroom.dashboard.context import DashboardServices, Here, pages_router
 from postroom.dashboard.display import rendering
 from postroom.dashboard.filters import routes as filters
 from postroom.dashboard.filters import why
+from postroom.dashboard.first_run import checklist, installing
 from postroom.dashboard.live_updates import MEDIA_TYPE, TOPICS, LiveHub, live_events
 from postroom.dashboard.mail import acting, list_settings, outside, writing
 from postroom.dashboard.mail import routes as mail
@@ -78,11 +79,14 @@ async def live_stream(here: Here, topics: Annotated[str, Query(max_length=200)] 
 
 ROUTERS: tuple[APIRouter, ...] = (
     own_pages,
+    installing.pages,
     login.pages,
     overview.pages,
     overview.api,
     digest.pages,
     digest.api,
+    checklist.pages,
+    checklist.api,
     series.api,
     keyboard.pages,
     mail.pages,

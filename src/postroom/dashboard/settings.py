@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
+from fastapi import Query
 from pydantic import BaseModel, Field, SecretStr, StrictBool
 from starlette.responses import Response
 
@@ -208,20 +209,25 @@ SECTION = "settings"
 
 
 @pages.get("/settings")
-async def settings_page(here: Here) -> Response:
-    return await _page(here)
+async def settings_page(here: Here, made: Annotated[str, Query(max_length=100)] = "") -> Response:
+    """`made` is a token that was just made here: it is shown once, whatever is reloaded."""
+    session = here.visitor.session
+    secret = here.services.shown_once.take(session.id, made) if session is not None and made else None
+    return await _page(here, made=made, secret=secret or "")
 
 
 @pages.post("/settings/tokens")
 async def submit_token(here: Here) -> Response:
-    """Answered with the page itself instead of a redirect: the token is shown once and stored nowhere."""
-    form = await here.form()
+    """The page that follows shows the token once; it is stored nowhere. A reload of that page makes no other."""
+    form, session = await here.form(), here.visitor.session
     try:
         made = await call_with_proof(here, CREATE_TOKEN, _new_token(form), form)
     except BadInput as error:
         field = error.field.replace("-", "_")
         return await _page(here, 422, form=form.refused(BadInput(field, error.problem)))
-    return await _page(here, made=made.stored, secret=made.token)
+    if session is not None:
+        here.services.shown_once.keep(session.id, made.stored.id, made.token)
+    return await here.go(f"/settings?made={made.stored.id}")
 
 
 @pages.post("/settings/tokens/{token_id}/revoke")
@@ -306,7 +312,7 @@ async def _page(here: RequestContext, status: int = 200, **values: Any) -> Respo
         "settings.html",
         SECTION,
         status,
-        **{"made": None, "secret": "", "form": Form(), **values},
+        **{"made": "", "secret": "", "form": Form(), **values},
         setup=shown,
         settings=settings,
         price=None if tariff is None else tariff.describe(),

@@ -91,7 +91,7 @@ def _key(message: Any) -> str:
 
 
 def _one(message: Any, job: Any) -> Served:
-    waited = (job.started_at - job.queued_at).total_seconds()
+    waited = max((job.started_at - job.queued_at).total_seconds(), 0.0)
     is_full = message.ingestion_tier == "full"
     return Served(Tier(message.policy_tier), message.subject, is_full, waited, job.started_at)
 

@@ -80,6 +80,7 @@ def temporary_home() -> Iterator[Path]:
 def _settings(outside: StandIns) -> dict[str, dict[str, Any]]:
     return {
         "switchboard": {"port": 0},
+        "dashboard": {"dev": True},
         "worker": {"concurrency": 8, "poll_s": 1.0},
         "recurring": {"live": "every 2s", "backfill": "every 2s"},
         "backfill": {"enabled": True},

@@ -218,6 +218,9 @@ class DashboardSettings(SettingsGroup):
     proof_minutes: int = Field(
         5, ge=1, le=60, description="for how long the passphrase, once given, allows sensitive changes"
     )
+    dev: bool = Field(
+        False, description="*Add a mailbox* also takes simulated mailboxes (`postroom sim gmail`); `up --dev` sets it"
+    )
 
 
 class BackfillSettings(SettingsGroup):

@@ -45,3 +45,13 @@ def test_a_refusal_names_the_option_and_what_to_do(name: str, tmp_path: Path, mo
     assert done.stderr.startswith("error: --host: other machines can reach 192.168.1.5")
     assert "--behind-proxy" in done.stderr
     assert in_this_process(name, "--host", "post.example.org").stderr.startswith("error: --host: 'post.example.org' is")
+
+
+@pytest.mark.req("UX-2")
+def test_simulated_mailboxes_are_offered_with_dev_or_by_the_setting() -> None:
+    on = HERE.model_copy(update={"dashboard": DashboardSettings(dev=True)})
+
+    def offers(settings: Settings, *, dev: bool) -> bool:
+        return _listening_at(None, None, behind_proxy=False, dev=dev)(settings).dashboard.dev
+
+    assert [offers(HERE, dev=False), offers(HERE, dev=True), offers(on, dev=False)] == [False, True, True]

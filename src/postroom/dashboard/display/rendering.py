@@ -21,6 +21,7 @@ from starlette.responses import Response
 
 from postroom import __version__
 from postroom.dashboard.display import charts, formatting
+from postroom.dashboard.display.icons import icon_url
 from postroom.domain.errors import NotFound
 
 _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
@@ -129,6 +130,7 @@ def _environment_of_pages() -> Environment:
     environment.globals |= {
         "sections": sections,
         "asset": asset_url,
+        "icon": icon_url,
         "plural": formatting.plural,
         "version": __version__,
     }

@@ -77,6 +77,7 @@ CONTENT_POLICY = "; ".join(
         "style-src 'self'",
         "img-src 'self' data:",
         "connect-src 'self'",
+        "manifest-src 'self'",
         "form-action 'self'",
         "frame-ancestors 'none'",
         "frame-src 'self'",
@@ -275,7 +276,7 @@ async def _csrf_field(request: Request) -> str | None:
 
 log = logs.get(__name__)
 
-OPEN = frozenset({"/login", "/welcome"})
+OPEN = frozenset({"/login", "/welcome", "/manifest.webmanifest"})
 STATIC = "/static/"
 API = "/api/"
 SENDER = "postroom.sender"

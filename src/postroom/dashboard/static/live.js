@@ -33,13 +33,6 @@ function reachable(root) {
   }
 }
 
-// On a phone the navigation is a strip wider than the screen: scroll the current section into view.
-function showSection() {
-  const current = document.querySelector(".sections [aria-current]");
-  const strip = current?.closest(".sections");
-  if (strip) strip.scrollLeft = current.offsetLeft - (strip.clientWidth - current.offsetWidth) / 2;
-}
-
 // A region is not replaced while it has the focus, or while rows of it are selected.
 const hasFocus = (region) => region.contains(document.activeElement) && document.activeElement !== document.body;
 const CHOSEN = "[data-row] input:checked";
@@ -91,12 +84,21 @@ function listen() {
   document.addEventListener("visibilitychange", () => renew([]));
 }
 
+// What was said about a change goes after ten seconds: the page moves on, and the words do not. A problem stays, and so
+// does a bar with Undo.
+function forget(notice) {
+  if (notice.matches(":hover, :focus-within")) setTimeout(() => forget(notice), 2_000);
+  else notice.remove();
+}
+
+const passing = document.querySelectorAll(".notice.flash.done:not(.undoable)");
+for (const notice of passing) setTimeout(() => forget(notice), 10_000);
+
 document.addEventListener("submit", (event) => {
   const question = event.target.dataset.ask;
   if (question && !confirm(question)) event.preventDefault();
 });
 
-showSection();
 localTimes(document);
 reachable(document);
 listen();

@@ -13,9 +13,10 @@ from postroom.domain.errors import BadInput
 from postroom.mailboxes.reachability import require_safe_url
 
 _LARGEST = 64 * 1024
+_LONGEST_PROJECT = 100
 _HOW_TO_GET_ONE = (
-    "in Google's console, under APIs & Services > Credentials, create an OAuth client of type Desktop app and download "
-    "its JSON"
+    "in Google's console, under Google Auth Platform > Clients, create a client of type Desktop app and download its "
+    "JSON"
 )
 _TOO_LARGE = f"is too large to be a client-secrets file; {_HOW_TO_GET_ONE}"
 
@@ -28,6 +29,8 @@ class ClientSecrets:
     client_secret: str = field(repr=False)
     auth_uri: str
     token_uri: str
+    project: str = ""
+    """The project at Google that it belongs to, where the file names it."""
 
 
 def read_client_secrets(path: Path) -> ClientSecrets:
@@ -54,6 +57,7 @@ def parse_client_secrets(content: bytes, name: str) -> ClientSecrets:
         client_secret=_text(name, app, "client_secret"),
         auth_uri=_address(name, app, "auth_uri"),
         token_uri=_address(name, app, "token_uri"),
+        project=_project(app.get("project_id")),
     )
 
 
@@ -73,7 +77,7 @@ def _not_a_desktop_app(content: dict[str, Any]) -> str:
     if "web" in content:
         return f"field `web`: this is a client of type Web application, which cannot log in here; {_HOW_TO_GET_ONE}"
     if content.get("type") == "service_account":
-        return f"field `type`: this is a service account's key, which has no mailbox of its own; {_HOW_TO_GET_ONE}"
+        return f"field `type`: this is the key of a service account, which has no mailbox of its own; {_HOW_TO_GET_ONE}"
     if "refresh_token" in content:
         return f"field `refresh_token`: these are a user's tokens, not an app's client secrets; {_HOW_TO_GET_ONE}"
     return f"field `installed` is missing; {_HOW_TO_GET_ONE}"
@@ -86,6 +90,10 @@ def _text(whole: str, app: dict[str, Any], name: str) -> str:
     if not value.strip().isprintable():
         raise BadInput(whole, f"field `installed.{name}` holds characters that have no shape; download the file again")
     return value.strip()
+
+
+def _project(value: object) -> str:
+    return value if isinstance(value, str) and len(value) <= _LONGEST_PROJECT and value.isprintable() else ""
 
 
 def _address(whole: str, app: dict[str, Any], name: str) -> str:

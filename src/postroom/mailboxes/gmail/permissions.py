@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import NamedTuple
 
 from postroom.mailboxes.gmail.quota import GmailMethod
 
@@ -48,6 +49,34 @@ def least_scope(method: GmailMethod) -> str:
 def scopes_to_request(*, full_access: bool) -> frozenset[str]:
     """Reading, labels, drafts, sending and the trash need `gmail.modify`; only deleting for good needs full access."""
     return frozenset({EVERYTHING if full_access else CHANGE})
+
+
+class AskedScope(NamedTuple):
+    scope: str
+    google_says: str
+    """What Google's page calls it."""
+    purposes: tuple[str, ...]
+    """What Postroom uses it for."""
+
+
+ASKED_SCOPES = (
+    AskedScope(
+        CHANGE,
+        "Read, compose and send emails from your Gmail account",
+        (
+            "Reading: archive every message, follow new mail, search.",
+            "Labels: archive, star, mark, snooze and label mail, as you or your rules say.",
+            "The trash: move mail there, and back.",
+            "Drafts and sending: replies and forwards that you wrote or approved.",
+        ),
+    ),
+    AskedScope(
+        EVERYTHING,
+        "Read, compose, send and permanently delete all your email from Gmail",
+        ("The same, and deleting mail for ever. Asked for only if you tick “Allow permanent deletion”.",),
+    ),
+)
+"""What Google is asked for, and why; in full access the second takes the place of the first."""
 
 
 def login_command(email: str, scopes: frozenset[str] = frozenset()) -> str:

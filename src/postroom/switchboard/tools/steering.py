@@ -127,6 +127,13 @@ class InstallationTools:
             self.set_ceiling,
         )
 
+        yield _tool(
+            contract.SHOW_CHECKLIST,
+            Permission.SETTINGS,
+            "Dismiss the checklist of the first run or its step about a model, or show it again.",
+            self.show_checklist,
+        )
+
     async def add_account(self, caller: Caller, given: contract.AccountArguments) -> contract.AccountReply:
         token = given.access_token.get_secret_value()
         logs.learn_secrets([token])
@@ -151,6 +158,11 @@ class InstallationTools:
             self._queue, caller, lambda tx, who, now: kill_switch.turn_model(tx, given.enabled, who, now)
         )
         return contract.ModelSwitchReply(enabled=state.on, changed_at=state.changed_at, changed_by=state.changed_by)
+
+    async def show_checklist(self, caller: Caller, given: contract.ChecklistArguments) -> contract.ChecklistReply:
+        step, shown = given.step, given.shown
+        await _write(self._queue, caller, lambda tx, who, now: kill_switch.show_step(tx, step, shown, who, now))
+        return contract.ChecklistReply(step=step, shown=shown)
 
     async def set_ceiling(self, caller: Caller, given: contract.CeilingArguments) -> contract.CeilingReply:
         budget, cents = self._budget, given.cents

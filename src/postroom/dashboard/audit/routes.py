@@ -1,4 +1,4 @@
-"""Audit: who did what to what, with the state before and after."""
+"""Audit: who did what to what, by name, with the state before and after."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from postroom.audit import AuditEntry, AuditFilter, list_entries
 from postroom.audit.chain import chain_status
+from postroom.dashboard.audit.names import action_title, audit_choices, subject_names
 from postroom.dashboard.context import Here, api_router, pages_router, permits
 from postroom.dashboard.paging import ListQuery, Paged
 from postroom.domain.ids import parse_id
@@ -31,7 +32,19 @@ AuditWanted = Annotated[AuditQuery, Query()]
 @pages.get("/audit")
 async def audit_page(here: Here, wanted: AuditWanted) -> Response:
     entries, chain = await show_entries(here, wanted), await here.read(chain_status)
-    return await here.page("audit.html", "audit", entries=entries, wanted=wanted, chain=chain)
+    names, choices = await here.read(lambda tx: (subject_names(tx, entries.items), audit_choices(tx)))
+    one = next((names[each.subject_type, each.subject_id].text for each in entries.items), None)
+    return await here.page(
+        "audit.html",
+        "audit",
+        entries=entries,
+        wanted=wanted,
+        chain=chain,
+        names=names,
+        choices=choices,
+        chosen_name=one or wanted.subject_id,
+        action_title=action_title,
+    )
 
 
 @api.get("")
