@@ -34,6 +34,7 @@ from postroom.dashboard.accounts import GoogleLogins
 from postroom.dashboard.actions import always_allow, approvals
 from postroom.dashboard.actions import routes as actions
 from postroom.dashboard.backfill import routes as backfill
+from postroom.dashboard.configuration import routes as configuration
 from postroom.dashboard.context import DashboardServices, Here, pages_router
 from postroom.dashboard.display import rendering
 from postroom.dashboard.filters import routes as filters
@@ -123,6 +124,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     audit.api,
     settings.pages,
     settings.api,
+    configuration.pages,
+    configuration.api,
     accounts.pages,
     accounts.api,
 )

@@ -1,2 +1,2 @@
-"""The owner's tools of rooms that do not know the Switchboard: actions, jobs, learned triage, review,
-rules and web sources."""
+"""The owner's tools of rooms that do not know the Switchboard: actions, definitions, jobs, learned triage, review,
+rules, settings and web sources."""

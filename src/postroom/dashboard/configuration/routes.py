@@ -1,0 +1,149 @@
+"""The page that sets settings, and its API. Every change asks for the passphrase and says whether it needs a restart.
+
+A key is never sent back to the browser: where the passphrase is missing, both are asked for again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from postroom.contract.settings import (
+    CHANGE_SETTINGS,
+    CHECK_MODEL,
+    LIST_SETTINGS,
+    STORE_SECRET,
+    ChangedSettingsReply,
+    ChangeSettingsArguments,
+    ModelCheckReply,
+    SecretReply,
+    SettingsReply,
+    StoreSecretArguments,
+)
+from postroom.dashboard.configuration.fields import FORMS, beside_field, entered, filled, rows_of
+from postroom.dashboard.context import Here, RequestContext, api_router, pages_router, permits
+from postroom.dashboard.forms import Form
+from postroom.dashboard.security.proof import PROOF_FIELD, PassphraseNeeded, call_with_proof
+from postroom.domain.errors import BadInput
+from postroom.domain.roles import Permission
+from postroom.settings import DISCORD_TOKEN_ENTRY, MODEL_KEY_ENTRY
+
+pages = pages_router()
+api = api_router("settings")
+
+PAGE = "/settings/edit"
+SECRETS = {"model_key": MODEL_KEY_ENTRY, "bot_token": DISCORD_TOKEN_ENTRY}
+"""By the name of the form's field."""
+
+
+@pages.get(PAGE)
+async def edit_page(here: Here) -> Response:
+    return await _page(here)
+
+
+@pages.post(PAGE)
+async def submit(here: Here) -> Response:
+    form = await here.form()
+    intent = form.one_of("intent", (*FORMS, "secrets", "test"))
+    try:
+        if intent == "test":
+            return await _test(here)
+        return await (_store(here, form) if intent == "secrets" else _change(here, form, intent))
+    except BadInput as error:
+        return await _refused(here, form, error)
+
+
+async def _change(here: RequestContext, form: Form, name: str) -> Response:
+    wanted = {"version": form["version"], "values": entered(form, name)}
+    changed = (await call_with_proof(here, CHANGE_SETTINGS, wanted, form)).changed
+    if not changed:
+        return await here.go(f"{PAGE}#{name}", "Nothing was changed: it was set like this already.")
+    names = ", ".join(f"`{key}`" for key in changed)
+    return await here.go(f"{PAGE}#{name}", f"Saved {names}. Restart Postroom to use what is new.")
+
+
+async def _store(here: RequestContext, form: Form) -> Response:
+    given = {field: form.secret(field).strip() for field in SECRETS}
+    removed = [field for field in SECRETS if form.checked(f"remove_{field}")]
+    if not any(given.values()) and not removed:
+        raise BadInput("model_key", "is empty; enter a key or a token")
+    for field, name in SECRETS.items():
+        if field in removed or given[field]:
+            await _store_one(here, form, field, {"name": name, "secret": given[field] or None})
+    return await here.go(f"{PAGE}#secrets", "Stored in the vault. Restart Postroom to use what is new.")
+
+
+async def _store_one(here: RequestContext, form: Form, field: str, wanted: dict[str, Any]) -> None:
+    """The form is not sent on to the page that confirms: a key must not travel back."""
+    try:
+        await call_with_proof(here, STORE_SECRET, wanted, form)
+    except PassphraseNeeded as needed:
+        raise BadInput(PROOF_FIELD, needed.problem or "is needed; enter the key again too") from None
+    except BadInput as error:
+        raise BadInput(field, error.problem) from None
+
+
+async def _test(here: RequestContext) -> Response:
+    found = await check_model(here)
+    said = " ".join(f"{each.message} {each.remedy}".strip() for each in found.findings)
+    return await here.go(f"{PAGE}#model", said, "done" if found.works else "bad")
+
+
+async def _refused(here: RequestContext, form: Form, error: BadInput) -> Response:
+    """What was entered stays, but for a form that is older than the settings, and for keys."""
+    if error.field == "version":
+        return await _page(here, 422, refused=error)
+    kept = {name: value for name, value in form.values.items() if name not in (*SECRETS, PROOF_FIELD)}
+    return await _page(here, 422, sent=kept, refused=error)
+
+
+async def _page(
+    here: RequestContext, status: int = 200, sent: dict[str, Any] | None = None, refused: BadInput | None = None
+) -> Response:
+    try:
+        found = await show_values(here)
+    except BadInput as error:  # someone made a mistake in a file since this process started
+        problem = f"{error.field}: {error.problem}"
+        return await here.page("configuration/edit.html", "settings", status, found=None, problem=problem)
+    rows = rows_of(found.settings)
+    form = Form({**filled(rows).values, **(sent or {})})
+    if refused is not None:
+        form = form.refused(beside_field(refused))
+    restart = [each.key for each in found.settings if each.needs_restart]
+    restart += [each.name for each in found.secrets if each.needs_restart]
+    shown = {"found": found, "rows": rows, "form": form, "restart": restart, "secrets": _by_field(found)}
+    return await here.page("configuration/edit.html", "settings", status, is_proved=here.caller.is_proved, **shown)
+
+
+def _by_field(found: SettingsReply) -> dict[str, SecretReply]:
+    by_name = {each.name: each for each in found.secrets}
+    return {field: by_name[name] for field, name in SECRETS.items()}
+
+
+@api.get("/values")
+@permits(Permission.READ)
+async def show_values(here: Here) -> SettingsReply:
+    """The settings that can be changed here, with where each value comes from."""
+    return await here.call(LIST_SETTINGS, {})
+
+
+@api.post("/values")
+@permits(Permission.SETTINGS)
+async def change_values(here: Here, wanted: ChangeSettingsArguments) -> ChangedSettingsReply:
+    """Change settings. Needs a login that gave the passphrase; they hold from the next start of Postroom."""
+    return await here.call(CHANGE_SETTINGS, wanted)
+
+
+@api.post("/secrets")
+@permits(Permission.SETTINGS)
+async def store_secret(here: Here, wanted: StoreSecretArguments) -> SecretReply:
+    """Store a key in the vault, or remove it. Needs a login that gave the passphrase."""
+    return await here.call(STORE_SECRET, wanted)
+
+
+@api.post("/model-check")
+@permits(Permission.SETTINGS)
+async def check_model(here: Here) -> ModelCheckReply:
+    """Try the model as it is set: key, price, then one tiny call, which costs money."""
+    return await here.call(CHECK_MODEL, {})
