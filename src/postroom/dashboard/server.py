@@ -37,8 +37,8 @@ from postroom.dashboard.backfill import routes as backfill
 from postroom.dashboard.configuration import routes as configuration
 from postroom.dashboard.context import DashboardServices, Here, pages_router
 from postroom.dashboard.display import rendering
+from postroom.dashboard.filters import editors, why
 from postroom.dashboard.filters import routes as filters
-from postroom.dashboard.filters import why
 from postroom.dashboard.live_updates import MEDIA_TYPE, TOPICS, LiveHub, live_events
 from postroom.dashboard.mail import acting, writing
 from postroom.dashboard.mail import routes as mail
@@ -109,6 +109,9 @@ ROUTERS: tuple[APIRouter, ...] = (
     filters.pages,
     filters.api,
     filters.contacts_api,
+    editors.pages,
+    editors.policy_api,
+    editors.definitions_api,
     why.pages,
     why.api,
     why.corrections_api,

@@ -1,4 +1,4 @@
-"""The fields of the settings forms: how a setting is labelled, entered and shown, and where its value comes from. Pure."""
+"""The fields of the settings forms: how a setting is labelled, entered and shown, and where it comes from. Pure."""
 
 from __future__ import annotations
 
