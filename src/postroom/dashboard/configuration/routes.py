@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import ValidationError
 from starlette.responses import Response
 
 from postroom.contract.settings import (
@@ -27,6 +28,7 @@ from postroom.dashboard.forms import Form
 from postroom.dashboard.security.proof import PROOF_FIELD, PassphraseNeeded, call_with_proof
 from postroom.domain.errors import BadInput
 from postroom.domain.roles import Permission
+from postroom.domain.validation import problem_text
 from postroom.settings import DISCORD_TOKEN_ENTRY, MODEL_KEY_ENTRY
 
 pages = pages_router()
@@ -64,20 +66,29 @@ async def _change(here: RequestContext, form: Form, name: str) -> Response:
 
 
 async def _store(here: RequestContext, form: Form) -> Response:
-    given = {field: form.secret(field).strip() for field in SECRETS}
-    removed = [field for field in SECRETS if form.checked(f"remove_{field}")]
-    if not any(given.values()) and not removed:
+    wanted = {field: each for field in SECRETS if (each := _secret_of(form, field)) is not None}
+    if not wanted:
         raise BadInput("model_key", "is empty; enter a key or a token")
-    for field, name in SECRETS.items():
-        if field in removed or given[field]:
-            await _store_one(here, form, field, {"name": name, "secret": given[field] or None})
-    return await here.go(f"{PAGE}#secrets", "Stored in the vault. Restart Postroom to use what is new.")
+    for field, arguments in wanted.items():
+        await _store_one(here, form, field, arguments)
+    return await here.go(f"{PAGE}#secrets", "Saved in the vault. Restart Postroom to use what is new.")
 
 
-async def _store_one(here: RequestContext, form: Form, field: str, wanted: dict[str, Any]) -> None:
+def _secret_of(form: Form, field: str) -> StoreSecretArguments | None:
+    """What to do with one of the secrets; None: nothing. Both are checked before one is stored."""
+    text = form.secret(field).strip()
+    if not text and not form.checked(f"remove_{field}"):
+        return None
+    try:
+        return StoreSecretArguments.model_validate({"name": SECRETS[field], "secret": text or None})
+    except ValidationError as error:
+        raise BadInput(field, problem_text(error.errors(include_input=False)[0])) from None
+
+
+async def _store_one(here: RequestContext, form: Form, field: str, arguments: StoreSecretArguments) -> None:
     """The form is not sent on to the page that confirms: a key must not travel back."""
     try:
-        await call_with_proof(here, STORE_SECRET, wanted, form)
+        await call_with_proof(here, STORE_SECRET, arguments, form)
     except PassphraseNeeded as needed:
         raise BadInput(PROOF_FIELD, needed.problem or "is needed; enter the key again too") from None
     except BadInput as error:
