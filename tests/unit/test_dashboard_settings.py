@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from postroom import settings
+from postroom.app.backup.contents import settings_and_secrets
 from postroom.domain.errors import BadInput
 from postroom.settings import SettingSource, read_layers
 from postroom.settings.dashboard_file import EDITABLE, planned
 from postroom.settings.files import replace_file
+from tests.support.commands import in_this_process as postroom
 
 pytestmark = pytest.mark.req("UX-2")
 
@@ -141,3 +143,25 @@ def test_no_secret_and_nothing_that_removes_mail_or_loosens_safety_can_be_set_th
         assert kind is not None
         assert "SecretStr" not in str(kind.model_fields[name].annotation), key
         assert group not in ("archiver", "safety", "database", "switchboard"), key
+
+
+def test_the_command_line_lists_the_same_values_and_where_they_come_from(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POSTROOM_MODEL__API_KEY", "sk-not-to-be-seen")
+    (home / "postroom.toml").write_text("[queue]\nkeep_failed_days = 5\n")
+    change(home, model__timeout_s="11")
+    listed = postroom("settings", "list", "--json")
+    assert [(each["key"], each["value"], each["source"], each["variable"]) for each in listed.json] == [
+        ("queue.keep_failed_days", "5", "file", None),
+        ("model.api_key", "(set)", "environment", "POSTROOM_MODEL__API_KEY"),
+        ("model.timeout_s", "11.0", "dashboard", None),
+    ]
+    assert "the dashboard (dashboard.toml)" in postroom("settings", "list").stdout
+    assert len(postroom("settings", "list", "--all", "--json").json) > 100
+
+
+def test_a_backup_holds_what_was_set_and_defined(home: Path) -> None:
+    change(home, model__timeout_s="11")
+    (home / "categories.toml").write_text("version = 1\n")
+    assert {OURS, "categories.toml"} <= set(settings_and_secrets(home, with_key=False))

@@ -52,7 +52,8 @@ PERMISSIONS: Mapping[Role, Mapping[Permission, str]] = {
         Permission.BACKFILL: "estimate, create and steer backfill; turn its switch",
         Permission.WEB: "follow and leave web sources; start, stop and repeat their runs",
         Permission.ACCOUNTS: "add mailboxes",
-        Permission.SETTINGS: "change contacts; end logins; turn the model on or off; change the passphrase, knowing it",
+        Permission.SETTINGS: "change contacts, tier policy and categories; end logins; turn the model on or off, "
+        "try it; change the passphrase, knowing it",
         Permission.TOKENS: "make tokens that may do no more than this one, and revoke those",
     },
     Role.CONNECTOR: {

@@ -173,6 +173,8 @@ def _merged(layers: SettingLayers) -> dict[str, Any]:
 
 def _emptied(layers: SettingLayers) -> list[SettingPath]:
     """An empty text in the dashboard's file unsets a setting that `postroom.toml` sets."""
+    if not layers.dashboard:
+        return []
     optional = [each.path for _, group in reference() for each in group if each.is_optional]
     return [path for path in optional if value_at(layers.dashboard, path) == "" and path not in layers.environment]
 
