@@ -14,7 +14,7 @@ from postroom.audit import Actor
 from postroom.contract import settings as contract
 from postroom.db import Tx
 from postroom.domain.checkups import first_failure
-from postroom.domain.errors import BadInput, PostroomError
+from postroom.domain.errors import BadInput, Fatal, PostroomError
 from postroom.domain.roles import Caller, Permission, Role, SensitiveChange, require_proof
 from postroom.queue import JobQueue
 from postroom.settings import (
@@ -169,8 +169,14 @@ class SettingTools:
         if source in (SettingSource.ENVIRONMENT, SettingSource.FILE):
             variable = None if given is None else given.name
             return contract.SecretReply(name=name, place=source.value, variable=variable, needs_restart=False)
-        place = "none" if self._vault.get(name) is None else "vault"
+        place = "vault" if self._is_kept(name) else "none"
         return contract.SecretReply(name=name, place=place, variable=None, needs_restart=name in self._stored)
+
+    def _is_kept(self, name: str) -> bool:
+        try:
+            return self._vault.get(name) is not None
+        except Fatal:  # it is there, but the vault's key is not, as in a restored home
+            return True
 
 
 def _values(home: Path) -> dict[str, str]:
