@@ -47,6 +47,7 @@ async def test_the_model_is_set_tested_and_shown_with_where_it_comes_from(site: 
         page = (await site.get(PAGE)).text
         assert "Restart Postroom to use what is new: model.provider , model.name" in text_of(page)
         assert 'value="sim &#34;漢字&#34;"' in page
+        assert "Restart Postroom to use what is new" in text_of((await site.get("/settings")).text)
         assert "One is in the vault" in page
         await site.post(PAGE, intent="test")
         tested = await site.get(PAGE)

@@ -30,6 +30,7 @@ from postroom.contract.steering import (
     RevokedTokens,
     TokenReply,
 )
+from postroom.dashboard.configuration.routes import waiting_for_restart
 from postroom.dashboard.context import Here, RequestContext, api_router, pages_router, permits
 from postroom.dashboard.display.formatting import plural
 from postroom.dashboard.forms import Form
@@ -358,6 +359,7 @@ async def _page(here: RequestContext, status: int = 200, **values: Any) -> Respo
         assistants=[client_config(client, settings.home) for client in AssistantClient],
         shortest=SHORTEST,
         all_settings=list(all_settings(settings)),
+        restart=await waiting_for_restart(here),
     )
 
 

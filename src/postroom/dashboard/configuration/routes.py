@@ -121,10 +121,21 @@ async def _page(
     form = Form({**filled(rows).values, **(sent or {})})
     if refused is not None:
         form = form.refused(beside_field(refused))
-    restart = [each.key for each in found.settings if each.needs_restart]
-    restart += [each.name for each in found.secrets if each.needs_restart]
-    shown = {"found": found, "rows": rows, "form": form, "restart": restart, "secrets": _by_field(found)}
+    shown = {"found": found, "rows": rows, "form": form, "restart": _new(found), "secrets": _by_field(found)}
     return await here.page("configuration/edit.html", "settings", status, is_proved=here.caller.is_proved, **shown)
+
+
+async def waiting_for_restart(here: RequestContext) -> list[str]:
+    """The keys of what was changed since this process started; none where the files cannot be read."""
+    try:
+        return _new(await show_values(here))
+    except BadInput:
+        return []
+
+
+def _new(found: SettingsReply) -> list[str]:
+    settings = [each.key for each in found.settings if each.needs_restart]
+    return [*settings, *(each.name for each in found.secrets if each.needs_restart)]
 
 
 def _by_field(found: SettingsReply) -> dict[str, SecretReply]:
