@@ -154,10 +154,9 @@ def entered(form: Form, name: str) -> dict[str, str]:
 
 
 def beside_field(error: BadInput) -> BadInput:
-    """The error, named by the field that it belongs to. What concerns a whole group names the setting in its text."""
+    """The error, named by the field that it belongs to: what concerns a whole group names the setting first."""
     if error.field in _BY_KEY:
         return BadInput(_BY_KEY[error.field].name, error.problem)
-    named = next((field for key, field in _BY_KEY.items() if key in error.problem), None)
-    if named is not None:
-        return BadInput(named.name, error.problem)
+    if named := [key for key in _BY_KEY if key in error.problem]:
+        return BadInput(_BY_KEY[min(named, key=error.problem.index)].name, error.problem)
     return BadInput("settings" if error.field == "version" else error.field, error.problem)
