@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from postroom import settings
+from postroom.settings.dashboard_file import EDITABLE
 
 ROOT = Path(__file__).parent.parent
 
@@ -16,8 +17,9 @@ def settings_page() -> Iterator[str]:
     yield ""
     yield (
         "Made from `src/postroom/settings/` by `make docs`. A setting is looked up in the environment first, then in "
-        "`postroom.toml` in the home folder, then here. In the file, `queue.keep_failed_days` is the key "
-        "`keep_failed_days` of the table `[queue]`. A key that is not listed here is an error."
+        "`dashboard.toml` (what was set in the dashboard; marked with *) and `postroom.toml` in the home folder, then "
+        "here. In a file, `queue.keep_failed_days` is the key `keep_failed_days` of the table `[queue]`. A key that is "
+        "not listed here is an error. `postroom settings list` shows what is set, and where."
     )
     for title, group in settings.reference():
         yield ""
@@ -26,7 +28,8 @@ def settings_page() -> Iterator[str]:
         yield "| setting | environment | default | what it does |"
         yield "|---|---|---|---|"
         for setting in group:
-            key = f"`{setting.key}`" if setting.key else ""
+            mark = " *" if setting.key in EDITABLE else ""
+            key = f"`{setting.key}`{mark}" if setting.key else ""
             default = f"`{setting.default}`" if setting.default else ""
             yield f"| {key} | `{setting.variable}` | {default} | {setting.help} |"
 

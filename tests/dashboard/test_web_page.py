@@ -96,6 +96,27 @@ async def test_a_source_is_added_by_its_address_and_managed_on_the_page(site: Si
     assert await audited(site, "web_source.add") == 1
 
 
+@pytest.mark.req("UX-2")
+async def test_an_address_is_previewed_with_the_pages_that_it_lists_and_followed_only_then(
+    site: Site, world: TinySite
+) -> None:
+    wanted = {"url": f"{world.url}/feed", "notify": "email", "unwatched": "yes"}
+    preview = await site.post("/web/sources", intent="preview", **wanted)
+    said = text_of(preview.text)
+    assert preview.status_code == 200
+    assert "Kind feed" in said
+    assert f"{world.url}/1" in said
+    assert "Checked not by itself" in said
+    assert "Nothing is followed yet." in said
+    assert 'value="email" checked' in preview.text
+    assert (await site.api("GET", "/web")).json()["sources"] == []
+    assert await audited(site, "web_source.add") == 0
+    assert (await site.get("/web/sources")).headers["location"] == "/web"
+    await site.post("/web/sources", **wanted)
+    [source] = (await site.api("GET", "/web")).json()["sources"]
+    assert (source["notify"], source["endpoints"][0]["watched"]) == (["email"], False)
+
+
 async def test_an_address_that_cannot_be_followed_is_shown_again_with_the_reason(site: Site) -> None:
     for url, reason in (("ftp://x", "does not begin with http"), ("http://127.0.0.1:1/", "not a public address")):
         page = await site.post("/web/sources", url=url)

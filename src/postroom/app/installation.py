@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pydantic import SecretStr
+
 from postroom.db import Database, Tx, connect
 from postroom.domain.backoff import Backoff, retry
 from postroom.domain.clock import Clock, SystemClock
-from postroom.domain.errors import Retryable
+from postroom.domain.errors import Fatal, Retryable
 from postroom.domain.jobs import CATALOGUE
 from postroom.queue import JobQueue
 from postroom.reading.limited import shared_readers
-from postroom.settings import OFF, Settings
+from postroom.settings import DISCORD_TOKEN_ENTRY, OFF, DiscordSettings, Settings
 from postroom.telemetry import logs
 
 if TYPE_CHECKING:
@@ -69,6 +71,11 @@ class App:
     @cached_property
     def vault(self) -> Vault:
         return open_vault(self.settings)
+
+    @cached_property
+    def discord(self) -> DiscordSettings:
+        """With the bot's token from the vault, if the settings have none."""
+        return with_kept_token(self.settings.discord, self.vault)
 
     @cached_property
     def grants(self) -> GrantStore:
@@ -172,7 +179,7 @@ class App:
     async def declare_schedules(self) -> None:
         from postroom.app.schedules import schedules
 
-        declared = schedules(self.settings)
+        declared = schedules(self.settings, asks_in_discord=self.discord.bot_token is not None)
         await retry_while_unavailable(lambda: self.queue.declare_schedules(*declared), self.patience_s, self.clock)
 
     async def take_in(
@@ -208,6 +215,21 @@ def open_vault(settings: Settings) -> Vault:
 
     key = settings.vault_key
     return Vault(settings.home, None if key is None else key.get_secret_value())
+
+
+def with_kept_token(settings: DiscordSettings, vault: Vault) -> DiscordSettings:
+    """Unchanged where the settings have a token, where the rest of them is incomplete, or where none is kept."""
+    if settings.bot_token is not None or not (settings.channel_id and settings.public_key and settings.users):
+        return settings
+    try:
+        kept = vault.get(DISCORD_TOKEN_ENTRY)
+    except Fatal as error:  # as in a restored home without the vault's key
+        log.warning("discord.not_used", problem=error.message)
+        return settings
+    if kept is None:
+        return settings
+    logs.learn_secrets([kept.decode()])
+    return settings.model_copy(update={"bot_token": SecretStr(kept.decode())})
 
 
 @asynccontextmanager

@@ -52,8 +52,8 @@ def first_jobs(account: Account, settings: Settings) -> list[NewJob]:
     return [job_of(job_type.name, account) for job_type in wanted]
 
 
-def schedules(settings: Settings) -> list[Schedule]:
-    """All recurring jobs, without those that are switched off."""
+def schedules(settings: Settings, *, asks_in_discord: bool | None = None) -> list[Schedule]:
+    """All recurring jobs, without those that are switched off. The bot's token may be in the vault."""
     recurring = settings.recurring
     cadences = {
         SYNC: recurring.sync,
@@ -66,7 +66,9 @@ def schedules(settings: Settings) -> list[Schedule]:
     }
     of_accounts = [for_each_account(job_type, cadence) for job_type, cadence in cadences.items() if cadence != OFF]
     of_web = [] if recurring.sentinel == OFF else [sentinel_schedule(recurring.sentinel)]
-    of_discord = [] if settings.discord.bot_token is None else [LOGIN_NOTICES]
+    if asks_in_discord is None:
+        asks_in_discord = settings.discord.bot_token is not None
+    of_discord = [LOGIN_NOTICES] if asks_in_discord else []
     digest = settings.digest
     of_digest = [] if digest.every == OFF else [digest_schedule(digest.at, zone_of(settings).key)]
     return [*FIXED_SCHEDULES, *of_accounts, *of_web, *of_discord, *of_digest]

@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from postroom.app.installation import App
+from postroom.app.installation import App, open_vault
 from postroom.app.owner_tools.action_tools import ActionTools
 from postroom.app.owner_tools.counting_tools import CountingTools
+from postroom.app.owner_tools.definition_tools import DefinitionTools
 from postroom.app.owner_tools.job_tools import JobTools
 from postroom.app.owner_tools.learning_tools import LearningTools
 from postroom.app.owner_tools.past_mail_tools import PastMailTools
 from postroom.app.owner_tools.review_tools import ReviewTools
 from postroom.app.owner_tools.rule_tools import RuleTools
 from postroom.app.owner_tools.search_tools import SearchTools
+from postroom.app.owner_tools.setting_tools import SettingTools
 from postroom.archive.backend import ArchiveBackend
 from postroom.archive.search import Search
 from postroom.archive.service import ArchiveService
@@ -31,6 +33,7 @@ from postroom.settings import Settings
 from postroom.switchboard.assembly import Services, build_toolbox
 from postroom.switchboard.http import SwitchboardHttp, is_loopback, limits_of, listening, serving
 from postroom.switchboard.on_demand import OnDemandSearch
+from postroom.switchboard.spending import ModelBudget
 from postroom.switchboard.toolbox import Tool, Toolbox
 from postroom.telemetry import logs
 
@@ -110,6 +113,9 @@ def owner_tools(
     yield from PastMailTools(queue, archive).tools()
     yield from SearchTools(queue.database, queue.clock).tools()
     yield from LearningTools(queue, settings.learning).tools()
+    yield from DefinitionTools(queue, settings.home).tools()
+    budget = ModelBudget(queue, settings.model, settings.backfill)
+    yield from SettingTools(queue, settings, open_vault(settings), budget).tools()
     yield from WebTools(web).tools()
     loader = pictures or PictureLoader(queue.database, archive, settings, queue.clock)
     yield from PictureTools(queue.database, queue.clock, loader).tools()
@@ -153,11 +159,11 @@ async def open_switchboard(
 
 def _mounts(app: App) -> dict[str, ASGIApp]:
     """The application served beside the tools, if there is one."""
-    if app.settings.discord.bot_token is None:
+    if app.discord.bot_token is None:
         return {}
     from postroom.actions.discord.interactions import PATH, DiscordInteractions  # cryptography takes its time
 
-    return {PATH: DiscordInteractions(app.settings.discord, app.queue)}
+    return {PATH: DiscordInteractions(app.discord, app.queue)}
 
 
 def running_address(home: Path) -> str | None:

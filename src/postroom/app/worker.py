@@ -109,7 +109,7 @@ async def open_worker(app: App, *, until_idle: bool = False, drain_s: float | No
             jobs.LEARNING_VERDICTS.name: take_verdicts,
             jobs.RULES_APPLY.name: RuleApplier(app.archive.backend, ActionIntake(app.queue, settings.safety)),
             jobs.EACH_ACCOUNT.name: each_account([job_type.name for job_type in jobs.OF_ACCOUNTS]),
-            **_speaking_handlers(app, mailboxes, await stack.enter_async_context(open_channel(settings.discord))),
+            **_speaking_handlers(app, mailboxes, await stack.enter_async_context(open_channel(app.discord))),
             **_action_handlers(app, mailboxes),
             **sync_jobs.sync_handlers(app.sync, app.archiver, beside_live=settings.recurring.live != OFF),
             **web.handlers(app.web, WebReader()),

@@ -86,6 +86,7 @@ COMMANDS = {
     ),
     "review": _Entry("decisions.review", "app", "Mail that needs review: list it, mark it as done, judge it again."),
     "jobs": _Entry("jobs", "app", "The job queue: list, show, retry, cancel, stats."),
+    "settings": _Entry("settings", "app", "Settings: their values, and where each comes from."),
     "token": _Entry("token", "app", "Access tokens for dashboards, connectors and agents; a login link for a person."),
     "audit": _Entry("audit", "app", "The audit log, newest first; `verify` checks it for tampering."),
     "doctor": _Entry(

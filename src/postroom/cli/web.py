@@ -116,7 +116,7 @@ def add(
 
     found = with_app(run)
     if json:
-        print_json({"findings": found.findings, "source": found.source.model_dump(mode="json")})
+        print_json({"findings": found.findings, "pages": found.pages, "source": found.source.model_dump(mode="json")})
     else:
         print_found_source(found, dry_run=dry_run)
 

@@ -208,5 +208,7 @@ def print_found_source(found: FoundSource, *, dry_run: bool) -> None:
     verb = "Would follow" if dry_run else "Now following"
     said = f"{verb} {source.slug}: {endpoint.mode.lower()} {endpoint.url}"
     console.print(printable(said), markup=False, soft_wrap=True)
+    for page in found.pages if dry_run else ():
+        console.print(printable(f"  {page}"), markup=False, soft_wrap=True)
     if not dry_run:
         console.print("A worker looks at it every day; `postroom web sentinel` looks now.", markup=False)

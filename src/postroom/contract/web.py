@@ -34,7 +34,8 @@ class AddSourceArguments(Arguments):
     domains: list[str] = Field([], max_length=20, description="other domains that its pages are on")
     links: list[str] = Field([], max_length=20, description="RE2 patterns: only such addresses are its pages")
     notify: list[Notice] | None = Field(None, max_length=3, description="where news is reported; unset: the overview")
-    dry_run: StrictBool = Field(False, description="only say what it is")
+    watched: StrictBool = Field(True, description="check it daily for new pages; else only runs read it")
+    dry_run: StrictBool = Field(False, description="only say what it is and name the first pages")
 
 
 class SourceArguments(Arguments):
@@ -95,6 +96,7 @@ class AddedSourceReply(Reply):
     source: FollowedSource
     findings: list[str]
     """How it was recognised."""
+    pages: list[str] = Field([], description="the first that it lists; empty where only a run or a check can say")
 
 
 class SourceReply(Reply):

@@ -36,10 +36,11 @@ from postroom.dashboard.actions import always_allow, approvals
 from postroom.dashboard.actions import routes as actions
 from postroom.dashboard.audit import routes as audit
 from postroom.dashboard.backfill import routes as backfill
+from postroom.dashboard.configuration import routes as configuration
 from postroom.dashboard.context import DashboardServices, Here, pages_router
 from postroom.dashboard.display import rendering
+from postroom.dashboard.filters import editors, why
 from postroom.dashboard.filters import routes as filters
-from postroom.dashboard.filters import why
 from postroom.dashboard.first_run import checklist, installing
 from postroom.dashboard.live_updates import MEDIA_TYPE, TOPICS, LiveHub, live_events
 from postroom.dashboard.mail import acting, list_settings, outside, writing
@@ -123,6 +124,9 @@ ROUTERS: tuple[APIRouter, ...] = (
     filters.pages,
     filters.api,
     filters.contacts_api,
+    editors.pages,
+    editors.policy_api,
+    editors.definitions_api,
     why.pages,
     why.api,
     why.corrections_api,
@@ -138,6 +142,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     audit.api,
     settings.pages,
     settings.api,
+    configuration.pages,
+    configuration.api,
     accounts.pages,
     accounts.api,
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import Query
@@ -30,6 +31,7 @@ from postroom.contract.steering import (
     RevokedTokens,
     TokenReply,
 )
+from postroom.dashboard.configuration.routes import waiting_for_restart
 from postroom.dashboard.context import Here, RequestContext, api_router, pages_router, permits
 from postroom.dashboard.display.formatting import plural
 from postroom.dashboard.forms import Form
@@ -47,7 +49,16 @@ from postroom.domain.errors import BadInput
 from postroom.domain.money import format_dollars, from_cents, parse_dollars, to_cents
 from postroom.domain.roles import PERMISSIONS, Permission, Role, all_permissions
 from postroom.kill_switch import KillSwitch, SwitchState
-from postroom.settings import Settings, reference
+from postroom.settings import (
+    FILE_NAME,
+    Setting,
+    SettingLayers,
+    Settings,
+    SettingSource,
+    read_layers,
+    reference,
+    shown_value,
+)
 from postroom.switchboard.spending import DaySpending, ModelBudget
 from postroom.switchboard.tokens import (
     AccessToken,
@@ -100,6 +111,8 @@ class SettingRow:
     value: str
     default: str
     help: str
+    source: str = ""
+    """Where the value comes from; empty: it is the default."""
 
     @property
     def is_changed(self) -> bool:
@@ -149,10 +162,40 @@ def _token_row(reply: TokenReply) -> TokenRow:
 
 def all_settings(settings: Settings) -> Iterator[tuple[str, list[SettingRow]]]:
     """By group, as on the reference page. A secret is shown only as set."""
+    found = _layers(settings.home)
     for title, rows in reference():
         named = [row for row in rows if row.key]
         if named:
-            yield title, [SettingRow(row.key, _value(settings, row.key), row.default, row.help) for row in named]
+            yield (
+                title,
+                [
+                    SettingRow(row.key, _value(settings, row.key), row.default, row.help, _source(settings, found, row))
+                    for row in named
+                ],
+            )
+
+
+def _layers(home: Path) -> tuple[SettingLayers, Settings] | None:
+    """None if the files cannot be read any more."""
+    try:
+        layers = read_layers(home)
+        return layers, layers.settings()
+    except BadInput:
+        return None
+
+
+def _source(running: Settings, found: tuple[SettingLayers, Settings] | None, row: Setting) -> str:
+    if found is None or shown_value(running, row.path) != shown_value(found[1], row.path):
+        return "" if _value(running, row.key) == row.default else "set when this process started"
+    match found[0].source(row.path):
+        case SettingSource.ENVIRONMENT:
+            return row.variable
+        case SettingSource.DASHBOARD:
+            return "the dashboard"
+        case SettingSource.FILE:
+            return FILE_NAME
+        case SettingSource.DEFAULT:
+            return ""
 
 
 def _value(settings: Settings, key: str) -> str:
@@ -322,6 +365,7 @@ async def _page(here: RequestContext, status: int = 200, **values: Any) -> Respo
         assistants=[client_config(client, settings.home) for client in AssistantClient],
         shortest=SHORTEST,
         all_settings=list(all_settings(settings)),
+        restart=await waiting_for_restart(here),
     )
 
 

@@ -52,7 +52,8 @@ PERMISSIONS: Mapping[Role, Mapping[Permission, str]] = {
         Permission.BACKFILL: "estimate, create and steer backfill; turn its switch",
         Permission.WEB: "follow and leave web sources; start, stop and repeat their runs",
         Permission.ACCOUNTS: "add mailboxes",
-        Permission.SETTINGS: "change contacts; end logins; turn the model on or off; change the passphrase, knowing it",
+        Permission.SETTINGS: "change contacts, tier policy and categories; end logins; turn the model on or off, "
+        "try it; change the passphrase, knowing it",
         Permission.TOKENS: "make tokens that may do no more than this one, and revoke those",
     },
     Role.CONNECTOR: {
@@ -123,13 +124,9 @@ class SensitiveChange(Enum):
     RAISE_CEILING = ("raise the ceiling of all model spend a day", _ASKS, _REFUSED)
     ARCHIVER = ("let the archiver remove mail at the source (`postroom archive run`, `[archiver]`)", _HOST, _REFUSED)
     SECRETS = ("export secrets, or back them up (`postroom backup`)", _HOST, _REFUSED)
-    CEILINGS = (
-        "change default ceilings and caps (`[backfill]`, `[model]` in `postroom.toml`)",
-        _HOST,
-        _REFUSED,
-    )
-    MODEL = ("change the model's address or key (`[model]`)", _HOST, _REFUSED)
-    NOTIFICATIONS = ("change where approvals are asked (`[discord]`)", _HOST, _REFUSED)
+    CEILINGS = ("change default caps, or whether backfill may run (`[backfill]`)", _ASKS, _REFUSED)
+    MODEL = ("change the model, its price, address or key (`[model]`)", _ASKS, _REFUSED)
+    NOTIFICATIONS = ("change where approvals and alerts go (`[discord]`, `sync.self_email`)", _ASKS, _REFUSED)
     ALWAYS_ALLOW = ("change what needs approval (`[safety]`)", _HOST, _REFUSED)
 
     @property

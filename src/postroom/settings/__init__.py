@@ -24,9 +24,18 @@ from postroom.settings.groups import (
     WebSettings,
     WorkerSettings,
 )
+from postroom.settings.layers import (
+    SettingLayers,
+    SettingSource,
+    load,
+    read_layers,
+    shown_value,
+)
 from postroom.settings.tree import (
     ACCESS_TOKEN_VARIABLE,
+    DASHBOARD_FILE,
     DATABASE_NAME,
+    DISCORD_TOKEN_ENTRY,
     ENV_NESTING,
     ENV_PREFIX,
     FILE_NAME,
@@ -35,13 +44,14 @@ from postroom.settings.tree import (
     VAULT_KEY_VARIABLE,
     Setting,
     Settings,
-    load,
     reference,
 )
 
 __all__ = [
     "ACCESS_TOKEN_VARIABLE",
+    "DASHBOARD_FILE",
     "DATABASE_NAME",
+    "DISCORD_TOKEN_ENTRY",
     "ENV_NESTING",
     "ENV_PREFIX",
     "FILE_NAME",
@@ -65,6 +75,8 @@ __all__ = [
     "RetentionSettings",
     "SafetySettings",
     "Setting",
+    "SettingLayers",
+    "SettingSource",
     "Settings",
     "SettingsGroup",
     "SwitchboardSettings",
@@ -73,5 +85,7 @@ __all__ = [
     "WebSettings",
     "WorkerSettings",
     "load",
+    "read_layers",
     "reference",
+    "shown_value",
 ]

@@ -392,7 +392,7 @@ class DiscordSettings(SettingsGroup):
     """Approvals asked for in Discord; off until there is a bot."""
 
     bot_token: SecretStr | None = Field(
-        None, min_length=1, description="the bot's token; unset: nothing is asked there"
+        None, min_length=1, description="the bot's token; unset: the vault's; without one, nothing is asked there"
     )
     channel_id: _ChannelId | None = Field(None, description="the channel in which the bot asks")
     public_key: _PublicKey | None = Field(

@@ -44,6 +44,13 @@ def all_policy_rules(tx: Tx) -> list[dict[str, Any]]:
     return [{"tier": row.tier, "condition": row.condition, "note": row.note, "enabled": row.enabled} for row in rows]
 
 
+def all_rules_version(tx: Tx, *, lock: bool = False) -> str:
+    """Changes with any rule, also one that is switched off. Locked, it holds until the transaction ends."""
+    if lock:
+        tx.lock_table(policy_rules)
+    return hashlib.sha256(json.dumps(all_policy_rules(tx), sort_keys=True).encode()).hexdigest()[:16]
+
+
 def replace_policy(tx: Tx, rules: Sequence[object], who: Actor, now: datetime) -> TierPolicy:
     """Replace all rules. One that cannot be read is refused by its name, and nothing changes."""
     if len(rules) > MAX_RULES:

@@ -11,18 +11,21 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import date, timedelta
+from itertools import islice
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from postroom.domain.errors import BadInput, PostroomError
 from postroom.web.extraction.web_reader import ListKind, ListSummary, WebReader
 from postroom.web.fetching.interface import Fetching, Purpose
-from postroom.web.sources import EndpointMode, NoticeWay, WebSource, source_of
+from postroom.web.sources import EndpointMode, ItemFilter, NoticeWay, WebSource, source_of
 from postroom.web.urls import canonicalize_url, host_of, placeholders_in
 
 PATIENCE = timedelta(seconds=20)
 """How long a person waits for the turn of a domain."""
 _MOST_FEEDS_TRIED = 3
+MOST_SHOWN = 10
+"""Pages that a preview names."""
 _DATED = re.compile(
     r"/(?P<yyyy>(?:19|20)\d\d)(?:[/-](?P<mm>0[1-9]|1[0-2])(?:[/-](?P<dd>0[1-9]|[12]\d|3[01]))?)?(?=/|$)"
 )
@@ -41,6 +44,8 @@ class NewSource:
     links: list[str] = field(default_factory=list)
     notify: list[NoticeWay] | None = None
     allow_private: bool = False
+    watched: bool = True
+    """Whether the sentinel checks it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,8 @@ class FoundSource:
 
     source: WebSource
     findings: list[str]
+    pages: tuple[str, ...] = ()
+    """The first pages that following it would bring; empty where only a walk can say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +68,8 @@ class _Place:
     pages: tuple[str, ...] = ()
     """The first of those that it lists."""
     first_day: date | None = None
+    is_index: bool = False
+    """What it lists are further lists."""
 
 
 def without_placeholders(url: str) -> str:
@@ -88,7 +97,7 @@ class Prober:
         place = await self._place()
         source = _source(self.wanted, place)
         self._say_what_lies_outside(source, place)
-        return FoundSource(source, self.findings)
+        return FoundSource(source, self.findings, _first_pages(source, place))
 
     async def _place(self) -> _Place:
         wanted = self.wanted
@@ -149,7 +158,7 @@ class Prober:
     def _sitemap(self, url: str, found: ListSummary) -> _Place:
         one, many = ("further sitemap", "further sitemaps") if found.is_index else ("page", "pages")
         self.findings.append(f"It is a sitemap of {_counted(found.total, one, many)}.")
-        return _Place(EndpointMode.SITEMAP, url, found.title, found.pages)
+        return _Place(EndpointMode.SITEMAP, url, found.title, found.pages, is_index=found.is_index)
 
     async def _tried(self, url: str, kind: ListKind) -> ListSummary | None:
         """What is there, if it is of this kind."""
@@ -172,9 +181,20 @@ class Prober:
             self.findings.append(f"{note}; add it with --domain {host} if it should be.")
 
 
+def _first_pages(source: WebSource, place: _Place) -> tuple[str, ...]:
+    if place.is_index:
+        return ()
+    if place.mode is EndpointMode.PAGE:
+        return (place.url,)
+    wanted = ItemFilter.of(source, source.endpoint[0])
+    pages = (canonical for url in place.pages if (canonical := _canonical(url)) and wanted.wants(canonical))
+    return tuple(islice(dict.fromkeys(pages), MOST_SHOWN))
+
+
 def _source(wanted: NewSource, place: _Place) -> WebSource:
     domains = hosts_of(wanted)
     endpoint: dict[str, Any] = {"name": place.mode.lower(), "mode": place.mode, "url": place.url}
+    endpoint["sentinel"] = wanted.watched
     if place.mode is EndpointMode.ARCHIVE:
         endpoint["first_day"] = place.first_day
     if wanted.links:
@@ -227,8 +247,13 @@ def _is_within(host: str, domains: list[str]) -> bool:
 
 
 def _host(url: str) -> str:
+    canonical = _canonical(url)
+    return host_of(canonical) if canonical else ""
+
+
+def _canonical(url: str) -> str:
     try:
-        return host_of(canonicalize_url(url))
+        return canonicalize_url(url)
     except BadInput:
         return ""
 

@@ -32,6 +32,7 @@ from postroom.domain.model_costs import CostMeter, FixedTariff
 from postroom.domain.roles import Role
 from postroom.mail.categories import shipped
 from postroom.settings import ModelSettings, RetentionSettings
+from postroom.settings.files import version_of
 from postroom.switchboard.assembly import Services, build_toolbox
 from postroom.switchboard.estimate import Estimator
 from postroom.switchboard.on_demand import OnDemandSearch
@@ -303,6 +304,13 @@ async def steer(story: Story) -> None:
     await call("jobs.retry_failed", type="classify")
     await call("jobs.retry_many", jobs=[nothing])
     await call("jobs.cancel_many", jobs=[nothing])
+    version = (await call("settings.list"))["version"]
+    await call("settings.change", version=version, values={"model.timeout_s": "60.0"})
+    await call("settings.change", version="old", values={"model.timeout_s": "7"})
+    await call("settings.secret", name="model.api_key", secret="x")  # noqa: S106
+    await call("model.check")
+    await call("policy.replace", version="old", rules=[])
+    await call("categories.define", version=version_of(b""), definitions="")
 
 
 async def held_until(bench: Bench, account_id: str, day: date) -> None:

@@ -15,7 +15,9 @@ from postroom.audit.heads import FILE_NAME as HEADS
 from postroom.connectors.arrivals import DEFERRED_FILE
 from postroom.connectors.state_files import FOLDER as CONNECTORS
 from postroom.domain.errors import BadInput
+from postroom.settings import DASHBOARD_FILE
 from postroom.settings import FILE_NAME as SETTINGS
+from postroom.switchboard.category_book import OWN_FILE as CATEGORIES
 from postroom.vault import FOLDER as VAULT
 from postroom.vault import KEY_FILE
 from postroom.web.sources import FILE_NAME as SOURCES
@@ -106,7 +108,7 @@ Files = dict[str, bytes]
 
 def settings_and_secrets(home: Path, *, with_key: bool) -> Files:
     """Their writers replace each file as a whole, so none is half written."""
-    names = [SETTINGS, SOURCES, *([KEY_FILE] if with_key else [])]
+    names = [SETTINGS, DASHBOARD_FILE, SOURCES, CATEGORIES, *([KEY_FILE] if with_key else [])]
     return _contents(home, [*(home / name for name in names), *sorted((home / VAULT).glob("*.sealed"))])
 
 

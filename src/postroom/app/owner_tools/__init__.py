@@ -1,2 +1,2 @@
-"""The owner's tools of rooms that do not know the Switchboard: actions, jobs, learned triage, review,
-rules, saved searches and web sources."""
+"""The owner's tools of rooms that do not know the Switchboard: actions, definitions, jobs, learned triage, review,
+rules, saved searches, settings and web sources."""

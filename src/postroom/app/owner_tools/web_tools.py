@@ -69,11 +69,13 @@ class WebTools:
             given.domains,
             given.links,
             None if given.notify is None else [NoticeWay(way) for way in given.notify],
+            watched=given.watched,
         )
         with _named_as_arguments():
             found = await self._web.add(Actor.of(caller), wanted, dry_run=given.dry_run)
         new = ConfiguredSources({found.source.slug: found.source}, added=frozenset({found.source.slug}))
-        return contract.AddedSourceReply(source=_followed(found.source, new), findings=found.findings)
+        followed = _followed(found.source, new)
+        return contract.AddedSourceReply(source=followed, findings=found.findings, pages=list(found.pages))
 
     async def remove_source(self, caller: Caller, given: contract.SourceArguments) -> contract.SourceReply:
         await self._web.remove(Actor.of(caller), given.source)

@@ -349,6 +349,7 @@ def new_source_of(form: Form) -> dict[str, Any]:
         "name": form.optional("name"),
         "domains": form["domains"].replace(",", " ").split(),
         "notify": list(form.all("notify")),
+        "watched": not form.checked("unwatched"),
     }
 
 

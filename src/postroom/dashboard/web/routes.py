@@ -9,7 +9,7 @@ import asyncio
 from typing import Annotated
 
 from fastapi import Query
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from postroom import kill_switch
 from postroom.contract.fields import Id
@@ -104,14 +104,24 @@ async def show_overview(here: Here) -> WebOverview:
     return await here.read(lambda tx: web_overview(tx, here.app.settings, found))
 
 
+@pages.get("/web/sources")
+async def sources_again(here: Here) -> Response:
+    """A reload of the page that answered a form."""
+    return RedirectResponse("/web", 303)
+
+
 @pages.post("/web/sources")
 async def submit_source(here: Here) -> Response:
+    """A preview says what following would bring, and changes nothing."""
     form = await here.form()
+    is_preview = form["intent"] == "preview"
     try:
-        added = await here.call(ADD_SOURCE, new_source_of(form))
+        added = await here.call(ADD_SOURCE, {**new_source_of(form), "dry_run": is_preview})
     except (BadInput, Retryable, Fatal, ForbiddenAddress, Astray, Disallowed) as error:
         refused = error if isinstance(error, BadInput) else BadInput("url", error.message)
         return await _sources_page(here, form.refused(refused), 422)
+    if is_preview:
+        return await _sources_page(here, form, preview=added)
     return await here.go("/web", f"Now following {added.source.slug}. {' '.join(added.findings)}")
 
 
@@ -361,8 +371,11 @@ async def compare(here: Here, evidence_id: Id, other_id: Id, of: ComparedText = 
     return await asyncio.to_thread(both.compared)
 
 
-async def _sources_page(here: RequestContext, form: Form, status: int = 200) -> Response:
-    shown = {"form": form, "modes": MODES, "ways": NOTICE_WAYS, "missing": missing_extra()}
+async def _sources_page(
+    here: RequestContext, form: Form, status: int = 200, preview: AddedSourceReply | None = None
+) -> Response:
+    shown = {"form": form, "modes": MODES, "ways": NOTICE_WAYS, "missing": missing_extra(), "preview": preview}
+    shown["schedule"] = here.app.settings.recurring.sentinel
     return await here.page("web/sources.html", SECTION, status, overview=await show_overview(here), **shown)
 
 
