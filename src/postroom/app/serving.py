@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from postroom.app.archive_runner import ArchiveTaskRunner
 from postroom.app.installation import App
 from postroom.app.owner_tools.action_tools import ActionTools
 from postroom.app.owner_tools.job_tools import JobTools
@@ -128,6 +129,7 @@ async def open_switchboard(
             front=front,
         )
         await app.declare_schedules()
+        await stack.enter_async_context(ArchiveTaskRunner(app, archive).running())
         await stack.enter_async_context(http.running())
         url = await stack.enter_async_context(serving(http, listener, limits_of(settings)))
         stack.enter_context(_announced(app.settings.home, f"{url}/mcp"))
