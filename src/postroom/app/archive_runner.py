@@ -31,12 +31,13 @@ from postroom.app.archive_tasks import (
 )
 from postroom.app.importing import ImportOrder, list_troubled, progress_written, report_written
 from postroom.app.installation import App
+from postroom.app.upload_files import remove_forgotten, remove_upload
 from postroom.archive.backend import ImportTarget
 from postroom.archive.importing.run import import_mail
 from postroom.archive.importing.state import ImportProgress, ImportReport
 from postroom.archive.service import ArchiveService
 from postroom.db import Tx
-from postroom.domain.errors import Fatal, PostroomError, Retryable
+from postroom.domain.errors import PostroomError, Retryable
 from postroom.telemetry import logs
 
 log = logs.get(__name__)
@@ -124,12 +125,19 @@ class ArchiveTaskRunner:
                 if lock is None:
                     return False
                 try:
-                    await self._app.database.write(lambda tx: queue_interrupted(tx, self._home, self._app.clock.now()))
+                    await self._begin()
                 except BaseException:
                     os.close(lock)
                     raise
                 self._lock = lock
             return True
+
+    async def _begin(self) -> None:
+        """What was interrupted goes on, and what an interrupted upload left is removed."""
+        now, home = self._app.clock.now(), self._app.settings.home
+        kept = await self._app.database.write(lambda tx: queue_interrupted(tx, self._home, now))
+        needed = {Path(path) for task in kept if isinstance(path := task.arguments.get("path"), str)}
+        await asyncio.to_thread(remove_forgotten, home, needed, now)
 
     async def _do(self, task: ArchiveTask) -> None:
         log.info("archive_task.started", task=task.id, kind=task.kind)
@@ -221,17 +229,6 @@ async def _on_own_thread(work: Callable[[], T], stop: threading.Event) -> T:
             stop.set()
             await asyncio.wait([running])
             raise
-
-
-def uploads_folder(home: Path) -> Path:
-    return home / "uploads"
-
-
-def remove_upload(home: Path, path: Path) -> None:
-    """Only what lies in the folder of uploads is ever removed."""
-    if path.parent != uploads_folder(home):
-        raise Fatal(f"{path} is not an uploaded file; it was not removed.")
-    path.unlink(missing_ok=True)
 
 
 def _taken(path: Path) -> int | None:

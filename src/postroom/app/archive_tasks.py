@@ -150,10 +150,11 @@ def claim_next(tx: Tx, home: str, kind: TaskKind, now: datetime) -> ArchiveTask 
     return get_task(tx, task_id)
 
 
-def queue_interrupted(tx: Tx, home: str, now: datetime) -> None:
-    """What ran when the owner ended or was killed goes on."""
+def queue_interrupted(tx: Tx, home: str, now: datetime) -> list[ArchiveTask]:
+    """What ran when the owner ended or was killed goes on. Returns all tasks of this home that may still be done."""
     running = (_TABLE.home == home, _TABLE.state == TaskState.RUNNING)
     tx.execute(update(archive_tasks).where(*running).values(state=TaskState.QUEUED, updated_at=now))
+    return _listed(tx, [_TABLE.home == home, _TABLE.state != TaskState.COMPLETED])
 
 
 def report_progress(tx: Tx, task_id: str, progress: Mapping[str, Any], now: datetime) -> bool:

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from postroom.app.archive_runner import ArchiveTaskRunner
 from postroom.app.installation import App
 from postroom.app.owner_tools.action_tools import ActionTools
+from postroom.app.owner_tools.import_tools import ImportTools
 from postroom.app.owner_tools.job_tools import JobTools
 from postroom.app.owner_tools.learning_tools import LearningTools
 from postroom.app.owner_tools.past_mail_tools import PastMailTools
@@ -94,6 +95,7 @@ def owner_tools(
 
     safety = settings.safety
     yield from ActionTools(queue, archive, safety).tools()
+    yield from ImportTools(queue, settings.home).tools()
     yield from JobTools(queue).tools()
     yield from ReviewTools(queue).tools()
     yield from RuleTools(queue.database, queue.clock, safety, archive).tools()

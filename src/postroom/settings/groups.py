@@ -218,6 +218,9 @@ class DashboardSettings(SettingsGroup):
     proof_minutes: int = Field(
         5, ge=1, le=60, description="for how long the passphrase, once given, allows sensitive changes"
     )
+    upload_bytes: int = Field(
+        20_000_000_000, ge=1_000_000, description="the most that can be uploaded at once to be imported"
+    )
 
 
 class BackfillSettings(SettingsGroup):
