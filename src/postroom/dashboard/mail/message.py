@@ -34,6 +34,7 @@ from postroom.domain.money import Micros
 from postroom.domain.tiers import Tier
 from postroom.mail.addresses import Address
 from postroom.mail.charsets import decode_words
+from postroom.mail.dates import date_problem
 from postroom.mail.headers import Headers
 from postroom.mail.parsing import ParsedMail
 from postroom.triage.records import spent_on
@@ -77,6 +78,8 @@ class MessageDetail:
     """When the mailbox received it."""
     sent_at: datetime | None
     """The time of its Date header."""
+    date_problem: str | None
+    """Why that time does not count; null where it may be true."""
     subject: str
     sender: AddressList
     reply_to: AddressList
@@ -234,6 +237,7 @@ def _message_detail(
         thread_id=message.thread_id,
         date=message.date,
         sent_at=parsed.date,
+        date_problem=date_problem(parsed.date, message.date),
         subject=without_surrogates(parsed.subject),
         sender=_addresses(parsed.from_),
         reply_to=_addresses(parsed.reply_to),
