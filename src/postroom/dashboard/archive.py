@@ -332,7 +332,7 @@ async def show_holdings(here: Here) -> list[ArchiveHoldings]:
 
 def _mailboxes(tx: Tx) -> list[str]:
     """Whose mail may be imported: every mailbox that is known. Others can be named."""
-    return sorted({each.email for each in [*list_accounts(tx), *list_archived_mailboxes(tx)]})
+    return sorted({each.email for each in list_accounts(tx)} | {each.email for each in list_archived_mailboxes(tx)})
 
 
 @api.get("/unconnected")
