@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from postroom.app.archive_runner import ArchiveTaskRunner
 from postroom.app.installation import App, open_vault
 from postroom.app.owner_tools.action_tools import ActionTools
 from postroom.app.owner_tools.counting_tools import CountingTools
 from postroom.app.owner_tools.definition_tools import DefinitionTools
+from postroom.app.owner_tools.import_tools import ImportTools
 from postroom.app.owner_tools.job_tools import JobTools
 from postroom.app.owner_tools.learning_tools import LearningTools
 from postroom.app.owner_tools.past_mail_tools import PastMailTools
@@ -106,6 +108,7 @@ def owner_tools(
 
     safety = settings.safety
     yield from ActionTools(queue, archive, safety).tools()
+    yield from ImportTools(queue, settings.home).tools()
     yield from JobTools(queue).tools()
     yield from ReviewTools(queue).tools()
     yield from CountingTools(queue, archive, settings).tools()
@@ -149,6 +152,7 @@ async def open_switchboard(
             front=front,
         )
         await app.declare_schedules()
+        await stack.enter_async_context(ArchiveTaskRunner(app, archive).running())
         await stack.enter_async_context(http.running())
         url = await stack.enter_async_context(serving(http, listener, limits_of(settings)))
         stack.enter_context(_announced(app.settings.home, f"{url}/mcp"))

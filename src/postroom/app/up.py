@@ -17,6 +17,7 @@ from postroom.app.installation import App
 from postroom.app.series import recording
 from postroom.app.serving import Front, RunningSwitchboard, SharedServices, open_switchboard, running_address
 from postroom.app.worker import open_worker
+from postroom.archive.status import UP
 from postroom.domain.errors import Fatal
 from postroom.queue.worker import Worker
 
@@ -36,7 +37,7 @@ async def run_everything(
         async with (
             sealing(app),
             recording(app),
-            open_switchboard(app, front_of, command="postroom up") as running,
+            open_switchboard(app, front_of, command=UP) as running,
             open_worker(app, drain_s=_DRAIN_S) as worker,
         ):
             await ready(running)

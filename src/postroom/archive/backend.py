@@ -125,6 +125,16 @@ class ImportPositions(Protocol):
     def close(self) -> None: ...
 
 
+class ImportTarget(Protocol):
+    """What an import needs of an archive."""
+
+    def submit(self, email: str, mails: Sequence[PreparedMail]) -> Submission:
+        """Queue mail without waiting for the disk. Blocks while too much is queued."""
+
+    def import_positions(self, source: str) -> ImportPositions:
+        """How far an unfinished import of this source is."""
+
+
 class MailWriter(Protocol):
     """The right to write to the archive. Use from one thread at a time. When a call returns, its effect is on disk."""
 
@@ -269,8 +279,11 @@ class ArchiveBackend(Protocol):
     def verify(self, email: str | None = None, progress: Progress = lambda done: None) -> VerifyReport:
         """Verify every byte; `progress` is called with the number of messages checked since its last call."""
 
-    def repair(self, report: VerifyReport) -> Repair:
-        """Repair what a verification found, as far as possible; damaged data are kept aside."""
+    def repair(self, report: VerifyReport, owner: MailWriter | None = None) -> Repair:
+        """Repair what a verification found, as far as possible; damaged data are kept aside.
+
+        `owner` is the writer of this process, if it has one; call this on the writer's thread then.
+        """
 
     def shards(self, email: str) -> list[ShardInfo]:
         """The shards or partitions of an account, newest first, including missing ones."""

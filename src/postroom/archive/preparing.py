@@ -19,6 +19,7 @@ import zstandard
 from postroom.archive.messages import IncomingMail
 from postroom.domain.errors import Fatal
 from postroom.mail.addresses import Address
+from postroom.mail.dates import cannot_be_true, received_at
 from postroom.mail.headers import Headers
 from postroom.mail.parsing import ParsedMail
 from postroom.reading.mail import read_headers, read_mail, troubled
@@ -153,24 +154,34 @@ class PreparedMail:
         return len(self.packed.data) + sum(len(piece.content) for piece in self.cuts) + len(self.texts.body)
 
 
-def prepare(mail: IncomingMail) -> PreparedMail:
-    """Blocks while the message is parsed."""
-    return prepare_and_read(mail)[0]
+def prepare(mail: IncomingMail, now: datetime | None = None) -> PreparedMail:
+    """Blocks while the message is parsed. `now` is when it is stored, if that is not at this moment."""
+    return prepare_and_read(mail, now)[0]
 
 
-def prepare_and_read(mail: IncomingMail) -> tuple[PreparedMail, Headers]:
+def prepare_and_read(mail: IncomingMail, now: datetime | None = None) -> tuple[PreparedMail, Headers]:
     """The message for the archive, and its headers, parsed once."""
+    now = now or datetime.now(UTC)
     try:
         parsed = read_mail(mail.raw)
-        prepared = _prepared(mail, parsed)
+        prepared = _prepared(mail, parsed, now)
     except Exception as error:  # whatever it holds, its bytes are kept
         parsed = troubled(mail.raw, f"it cannot be indexed ({type(error).__name__})")
-        prepared = _prepared(mail, parsed)
+        prepared = _prepared(mail, parsed, now)
     # Where a message as a whole cannot be read, its headers alone often can.
     return prepared, parsed.headers if parsed.trouble is None else read_headers(mail.raw)
 
 
-def _prepared(mail: IncomingMail, parsed: ParsedMail) -> PreparedMail:
+def _filed(mail: IncomingMail, parsed: ParsedMail, now: datetime) -> datetime:
+    """Under which date: a sender's that cannot be true does not count, but when a server received the message does."""
+    if mail.received is not None:
+        return mail.received
+    if parsed.date is None or not cannot_be_true(parsed.date, now):
+        return parsed.date or UNDATED
+    return received_at(parsed.headers, now) or UNDATED
+
+
+def _prepared(mail: IncomingMail, parsed: ParsedMail, now: datetime) -> PreparedMail:
     digest = hashlib.sha256(mail.raw)
     rest, cuts = cut(mail.raw, [(attachment.start, attachment.end) for attachment in parsed.attachments])
     message_id = _clean(parsed.message_id or f"sha256:{digest.hexdigest()}")
@@ -179,7 +190,7 @@ def _prepared(mail: IncomingMail, parsed: ParsedMail) -> PreparedMail:
         key=mail.gmail_id or f"i{digest.hexdigest()[:15]}",
         message_id=message_id,
         thread_id=mail.thread_id or _thread_of(parsed, message_id),
-        date=mail.received or parsed.date or UNDATED,
+        date=_filed(mail, parsed, now),
         sha256=digest.digest(),
         packed=pack(rest),
         cuts=cuts,

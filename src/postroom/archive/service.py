@@ -15,9 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
-from postroom.archive.backend import ArchiveBackend, MailReader, MailWriter
+from postroom.archive.backend import ArchiveBackend, ImportPositions, ImportTarget, MailReader, MailWriter
 from postroom.archive.messages import (
     ArchivedMessage,
     IncomingMail,
@@ -26,10 +27,10 @@ from postroom.archive.messages import (
     StoredMessage,
     Submission,
 )
-from postroom.archive.preparing import prepare_and_read
+from postroom.archive.preparing import PreparedMail, prepare_and_read
 from postroom.archive.shards.file_archive import FileArchive
 from postroom.archive.shards.writer import BYTES_PER_COMMIT, MESSAGES_PER_COMMIT
-from postroom.archive.status import SyncMark
+from postroom.archive.status import Repair, SyncMark, VerifyReport
 from postroom.domain.errors import BadInput, Fatal
 from postroom.domain.extras import Extra, require
 from postroom.mail.headers import Headers
@@ -304,7 +305,7 @@ class ArchiveService:
 
     async def read(self, work: Callable[[MailReader], T]) -> T:
         """Run `work` on the reading thread; it waits for no writer."""
-        return await asyncio.get_running_loop().run_in_executor(self._reading, work, self._reader)
+        return await asyncio.get_running_loop().run_in_executor(self._reading, lambda: work(self._reader))
 
     def headers_of(self, reader: MailReader, message: ArchivedMessage) -> Headers:
         """From memory if the message was stored a moment ago, else from the stored bytes."""
@@ -313,6 +314,24 @@ class ArchiveService:
     async def read_apart(self, work: Callable[[MailReader], T]) -> T:
         """As `read`, for long reads: on another thread with its own reader, so that no other call is blocked."""
         return await read_apart(self.backend, work)
+
+    def import_target(self) -> ImportTarget:
+        """For an import, which runs on a thread of its own; its mail takes turns with all other mail."""
+        return _SharedTarget(self._archive, self._writing)
+
+    async def repair(self, report: VerifyReport) -> Repair:
+        """Repair what a verification found. Storing waits meanwhile."""
+        loop = asyncio.get_running_loop()
+        work = partial(self.backend.repair, report, self._archive)
+        done = await asyncio.shield(loop.run_in_executor(self._writing, work))
+        if done.rebuilt:
+            await loop.run_in_executor(self._reading, self._read_anew)
+        return done
+
+    def _read_anew(self) -> None:
+        """What was rebuilt is another file under the same name."""
+        self._reader.__exit__()
+        self._reader = self.backend.reader()
 
     async def close(self) -> None:
         """After all callers have stopped: finish pending writes, checkpoint, and release the archive."""
@@ -325,6 +344,18 @@ class ArchiveService:
         finally:
             self._writing.shutdown()
             self._reading.shutdown()
+
+
+class _SharedTarget:
+    def __init__(self, archive: MailWriter, writing: ThreadPoolExecutor) -> None:
+        self._archive = archive
+        self._writing = writing
+
+    def submit(self, email: str, mails: Sequence[PreparedMail]) -> Submission:
+        return self._writing.submit(self._archive.submit, email, mails).result()
+
+    def import_positions(self, source: str) -> ImportPositions:
+        return self._archive.import_positions(source)  # kept apart from the mail, by the thread that asks for it
 
 
 @asynccontextmanager

@@ -10,6 +10,9 @@ from postroom.domain.errors import Retryable
 
 SWITCHBOARD = "postroom switchboard"
 """As an owner's purpose: it owns the files as long as it runs, and runs no jobs."""
+UP = "postroom up"
+SERVING = frozenset({UP, SWITCHBOARD})
+"""The owners that take work which others hand to them."""
 
 
 class OwnedElsewhere(Retryable):
@@ -17,6 +20,7 @@ class OwnedElsewhere(Retryable):
 
     def __init__(self, message: str, owner: Owner | None = None) -> None:
         super().__init__(message)
+        self.owner = owner
         self.writer = str(owner or "another process")
 
 

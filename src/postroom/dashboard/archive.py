@@ -20,12 +20,20 @@ from pydantic import Field
 from sqlalchemy import select
 from starlette.responses import Response
 
-from postroom.accounts.account import Account, AccountStatus, find_account, find_mailbox, list_accounts
+from postroom.accounts.account import (
+    Account,
+    AccountStatus,
+    find_account,
+    find_mailbox,
+    list_accounts,
+    list_archived_mailboxes,
+)
 from postroom.accounts.troubled import TroubledMessage, troubled_archives, troubled_of
 from postroom.archive.backend import ArchiveBackend
 from postroom.archive.certificates import Certificate, RemovalResult
 from postroom.archive.layout import account_name
 from postroom.archive.status import ShardInfo
+from postroom.contract import imports
 from postroom.dashboard.archive_years import (
     MailboxHolding,
     MailboxOrigin,
@@ -37,6 +45,7 @@ from postroom.dashboard.archive_years import (
 from postroom.dashboard.context import Here, RequestContext, api_router, named_by, pages_router, permits
 from postroom.dashboard.display import charts
 from postroom.dashboard.display.formatting import duration, percent
+from postroom.dashboard.forms import Form
 from postroom.dashboard.paging import ListQuery, Paged, number_after, paged
 from postroom.dashboard.series import TOPICS, SeriesTopic, TimeWindow, read_series, sync_panels, window_links
 from postroom.db import Tx
@@ -296,12 +305,24 @@ _KINDS = list(Coverage)
 
 @pages.get("/archive")
 async def archive_page(here: Here, window: TimeWindow = TimeWindow.DAY) -> Response:
+    return await render_archive(here, window)
+
+
+async def render_archive(
+    here: Here, window: TimeWindow = TimeWindow.DAY, form: Form | None = None, status: int = 200
+) -> Response:
+    """The page; `form` is that of the files to import, if it was refused."""
     held = await show_holdings(here)
     mailboxes = await _mailboxes(here, held)
     reading = await here.read(lambda tx: read_series(tx, TOPICS[SeriesTopic.SYNC], window, here.now))
     return await here.page(
         "archive/overview.html",
         SECTION,
+        status,
+        form=form or Form(),
+        imports=(await here.call(imports.LIST, {})).imports,
+        importable=await here.read(_importable_mailboxes),
+        most=here.app.settings.dashboard.upload_bytes,
         held=held,
         maps={each.account: _map(each) for each in held},
         gaps={each.account: _gaps(each.spans) for each in held},
@@ -357,6 +378,11 @@ def _imported(place: ArchiveBackend, names: Container[str]) -> list[MailboxHoldi
     others = [email for email in archived_accounts(place) if account_name(email) not in names]
     files = ((email, files_of(place, email)) for email in others)
     return [mailbox_holding(email, MailboxOrigin.IMPORTED, each.shards, each.certificates) for email, each in files]
+
+
+def _importable_mailboxes(tx: Tx) -> list[str]:
+    """Whose mail may be imported: every mailbox that is known. Others can be named."""
+    return sorted({each.email for each in list_accounts(tx)} | {each.email for each in list_archived_mailboxes(tx)})
 
 
 @api.get("/unconnected")

@@ -20,6 +20,7 @@ from postroom.db import Database, Tx
 from postroom.db.database import Wakeups
 from postroom.db.tables.access import audit_log, connectors, switches
 from postroom.db.tables.accounts import sync_states
+from postroom.db.tables.archive_tasks import archive_tasks
 from postroom.db.tables.mail import BACKFILL_JOBS, backfill_rate, backfill_spend, messages
 from postroom.db.tables.queue import jobs
 from postroom.db.tables.triage import actions, directions, model_rules
@@ -248,6 +249,7 @@ TOPICS: dict[str, TopicState] = {
     "rules": _rules,
     "backfill": _backfill,
     "connectors": lambda tx: _newest(tx, connectors.c.last_heartbeat_at),
+    "imports": lambda tx: tuple(tx.execute(select(func.count(), func.max(archive_tasks.c.updated_at))).one()),
     "sync": lambda tx: _newest(tx, sync_states.c.updated_at),
     "web": _web,
     "audit": lambda tx: tx.execute(select(audit_log.c.id).order_by(audit_log.c.id.desc()).limit(1)).scalar(),

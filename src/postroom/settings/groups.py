@@ -221,6 +221,9 @@ class DashboardSettings(SettingsGroup):
     dev: bool = Field(
         False, description="*Add a mailbox* also takes simulated mailboxes (`postroom sim gmail`); `up --dev` sets it"
     )
+    upload_bytes: int = Field(
+        20_000_000_000, ge=1_000_000, description="the most that can be uploaded at once to be imported"
+    )
 
 
 class BackfillSettings(SettingsGroup):

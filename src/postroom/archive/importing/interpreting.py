@@ -130,6 +130,8 @@ def plain(found: FoundMessage) -> IncomingMail:
 
 def takeout(found: FoundMessage) -> IncomingMail:
     """Gmail's own ids: decimal in the file, hexadecimal in the API. Mail without them is kept as plain mail is."""
+    if not found.from_line:  # an .eml file that lay in the package
+        return plain(found)
     line = _TAKEOUT_LINE.match(found.from_line)
     head = _head(found.raw)
     thread = _THREAD.search(head)

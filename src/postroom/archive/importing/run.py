@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from postroom.archive.backend import ImportPosition, ImportPositions, MailWriter
+from postroom.archive.backend import ImportPosition, ImportPositions, ImportTarget
 from postroom.archive.importing.preparation import PendingBatch, Preparation, Prepared
 from postroom.archive.importing.state import (
     COMPLETE,
@@ -74,7 +74,7 @@ class _Batch:
 
 
 def import_mail(
-    archive: MailWriter,
+    archive: ImportTarget,
     account: str,
     source: ImportSource,
     *,
@@ -113,7 +113,7 @@ def count_mail(source: ImportSource) -> ImportReport:
 class _Run:
     def __init__(
         self,
-        archive: MailWriter,
+        archive: ImportTarget,
         account: str,
         source: ImportSource,
         state: ImportPositions,

@@ -10,19 +10,19 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 import stat
-import tarfile
-import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
 from postroom.archive.importing import interpreting
 from postroom.archive.importing.interpreting import label_of_folder
-from postroom.archive.importing.mbox import ByteStream, MboxReader, starts_like_mbox
+from postroom.archive.importing.mbox import MboxReader, starts_like_mbox
+from postroom.archive.importing.packages import PACKAGE_ENDINGS, package_files
 from postroom.archive.importing.state import (
     LARGEST_MESSAGE,
     FoundMessage,
@@ -32,7 +32,7 @@ from postroom.archive.importing.state import (
     RefusedMessage,
     readable,
 )
-from postroom.domain.errors import BadInput, PostroomError
+from postroom.domain.errors import BadInput
 
 _BASE64_RUN = re.compile(r"&([^-]*)-")
 
@@ -144,58 +144,86 @@ def _decoded(part: str) -> str:
         return part
 
 
-PACKAGE_ENDINGS = (".zip", ".tgz", ".tar.gz")
-
-
-def package_files(path: Path, name: str, identity: str) -> Iterator[MailFile]:
-    """The mbox files of a package. Each is to be read before the next is asked for: a stream knows no way back."""
-    members = _zip_members if path.name.lower().endswith(".zip") else _tar_members
-    with _damage_as_bad_input(path):
-        for member, size, stream in members(path):
-            yield MailFile(f"{name}/{member}", size, lambda: identity, partial(_read_member, path, member, stream))
-
-
-def _read_member(path: Path, member: str, stream: ByteStream, offset: int) -> Iterator[ImportFinding]:
-    with _damage_as_bad_input(path):
-        yield from MboxReader(stream, f"{path}, {member}").messages(offset)
-
-
-def _zip_members(path: Path) -> Iterator[tuple[str, int, ByteStream]]:
-    with zipfile.ZipFile(path) as package:
-        for member in package.infolist():
-            if _is_mbox(member.filename) and not member.is_dir():
-                with package.open(member) as stream:
-                    yield member.filename, member.file_size, stream
-
-
-def _tar_members(path: Path) -> Iterator[tuple[str, int, ByteStream]]:
-    with tarfile.open(path, "r|gz") as package:
-        for member in package:
-            stream = package.extractfile(member) if member.isreg() and _is_mbox(member.name) else None
-            if stream is not None:
-                yield member.name, member.size, stream
-
-
-def _is_mbox(name: str) -> bool:
-    return name.lower().endswith(".mbox")
-
-
-@contextmanager
-def _damage_as_bad_input(path: Path) -> Iterator[None]:
-    """The libraries' errors as one that names the file; what was read before the damage is kept by the run.
-
-    Damaged packages make them raise nearly anything: OSError for a place before the beginning, LZMAError, struct.error.
-    """
-    try:
-        yield
-    except (PostroomError, FileNotFoundError, PermissionError, MemoryError):
-        raise
-    except Exception as error:
-        problem = str(error) or type(error).__name__
-        raise BadInput("path", f"{path} is damaged or cut off ({problem}); download it again") from error
-
-
 _HEAD = 64 << 10
+
+
+class MailFormat(StrEnum):
+    """What a person says that a path is."""
+
+    MBOX = "mbox"
+    TAKEOUT = "takeout"
+    MAILDIR = "maildir"
+    EML = "eml"
+
+
+def open_source(format: MailFormat, path: Path, account: str, *, keep_quotes: bool = False) -> ImportSource:
+    """What a person named, opened as what it is said to be. Something else is refused with the command for it."""
+    _require(path)
+    found = format_of(path, format)
+    if found is not None and found is not format and (format, found) != _TAKEOUTS_OWN:
+        command = f"postroom import {found} {shlex.quote(str(path))} --account {shlex.quote(account)}"
+        raise BadInput("path", f"{path} is {_described(path, found)}; import it with `{command}`")
+    match format:
+        case MailFormat.MBOX:
+            return open_mbox(path, unquote=not keep_quotes)
+        case MailFormat.TAKEOUT:
+            return open_takeout(path)
+        case MailFormat.MAILDIR:
+            return open_maildir(path)
+        case MailFormat.EML:
+            return open_eml(path)
+
+
+def format_of(path: Path, expected: MailFormat | None = None) -> MailFormat | None:
+    """What a path holds, by its content; None where that does not tell. A folder may hold several: it is what is
+    expected if it can be."""
+    if path.is_dir():
+        formats = sorted(_FOLDERS, key=lambda format: format is not expected)
+        return next((format for format in formats if _FOLDERS[format](path)), None)
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        head = file.read(_HEAD).lstrip(b"\r\n")
+    if head.startswith((ZIP_MARK, GZIP_MARK)):
+        return MailFormat.TAKEOUT
+    if head.startswith(b"From "):
+        return MailFormat.MBOX
+    return MailFormat.EML if _FIRST_HEADER.match(head) else None
+
+
+def _described(path: Path, format: MailFormat) -> str:
+    match format:
+        case MailFormat.MBOX:
+            return "an mbox file"
+        case MailFormat.TAKEOUT:
+            return "a folder of mbox files" if path.is_dir() else "a packed file (.zip or .tgz)"
+        case MailFormat.MAILDIR:
+            return "a Maildir"
+        case MailFormat.EML:
+            return "a folder of .eml files" if path.is_dir() else "a single message"
+
+
+def _holds_takeout(path: Path) -> bool:
+    return any(_is_takeout(file) for file in path.rglob("*"))
+
+
+def _holds_eml(path: Path) -> bool:
+    return next(eml_files(path), None) is not None
+
+
+def _holds_maildir(path: Path) -> bool:
+    return next(_maildirs(path), None) is not None
+
+
+ZIP_MARK, GZIP_MARK = b"PK\x03\x04", b"\x1f\x8b"
+_TAKEOUTS_OWN = (MailFormat.TAKEOUT, MailFormat.MBOX)
+"""A Takeout's mail is in an mbox."""
+_FIRST_HEADER = re.compile(rb"[!-9;-~]{1,100}:[ \t\r\n]")
+_FOLDERS = {
+    MailFormat.MAILDIR: _holds_maildir,
+    MailFormat.EML: _holds_eml,
+    MailFormat.TAKEOUT: _holds_takeout,
+}
 
 
 def open_mbox(path: Path, *, unquote: bool = True, largest_message: int = LARGEST_MESSAGE) -> ImportSource:

@@ -13,7 +13,7 @@ import psycopg
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from postroom.archive.backend import StillAlone
+from postroom.archive.backend import MailWriter, StillAlone
 from postroom.archive.certificates import (
     LEDGER_COLUMNS,
     ArchiveProof,
@@ -235,7 +235,7 @@ class PostgresArchive:
     def verify(self, email: str | None = None, progress: Progress = lambda done: None) -> VerifyReport:
         return PostgresVerification(self._connections).verify(email, progress)
 
-    def repair(self, report: VerifyReport) -> Repair:
+    def repair(self, report: VerifyReport, owner: MailWriter | None = None) -> Repair:
         return PostgresVerification(self._connections).repair(report)
 
     def shards(self, email: str) -> list[ShardInfo]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from postroom.archive.backend import StillAlone
+from postroom.archive.backend import MailWriter, StillAlone
 from postroom.archive.certificates import Certificate, Removal, RemovalResult
 from postroom.archive.layout import account_name, folder_of, path_of
 from postroom.archive.messages import (
@@ -129,8 +129,8 @@ class FileArchive:
     def verify(self, email: str | None = None, progress: Progress = lambda done: None) -> VerifyReport:
         return verify(self.root, email, progress)
 
-    def repair(self, report: VerifyReport) -> Repair:
-        return repair(self.root, report)
+    def repair(self, report: VerifyReport, owner: MailWriter | None = None) -> Repair:
+        return repair(self.root, report, owner if isinstance(owner, FileArchiveWriter) else None)
 
     def shards(self, email: str) -> list[ShardInfo]:
         return shards_of(self.root, account_name(email))

@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from postroom.archive.layout import LARGEST_ID, ShardName, account_name, parse_name, path_of
@@ -21,7 +22,7 @@ from postroom.archive.shards.catalogue import ShardCatalogue, ShardRecord
 from postroom.archive.shards.ownership import Ownership, forget_mark
 from postroom.archive.shards.reader import ShardReader, shards_on_disk
 from postroom.archive.shards.shard_file import uri_path
-from postroom.archive.shards.writer import ShardWriter, portions
+from postroom.archive.shards.writer import FileArchiveWriter, ShardWriter, portions
 from postroom.archive.status import (
     ArchiveFinding,
     ArchiveFlaw,
@@ -174,10 +175,15 @@ class _Found:
         )
 
 
-def repair(root: Path, report: VerifyReport) -> Repair:
-    """Rebuild every shard that a verification found damaged."""
+def repair(root: Path, report: VerifyReport, owner: FileArchiveWriter | None = None) -> Repair:
+    """Rebuild every shard that a verification found damaged. `owner` is the writer of this process, if it has one: it
+    lets go of each shard while that is rebuilt."""
     broken = {finding.shard for finding in report.findings if finding.flaw in _REBUILT_AWAY}
-    salvaged = [rebuild(root, name) for name in shards_on_disk(root) if str(name) in broken]
+    names = [name for name in shards_on_disk(root) if str(name) in broken]
+    if owner is None:
+        salvaged = [rebuild(root, name) for name in names]
+    else:
+        salvaged = [owner.without(name, partial(_rebuild, root, name)) for name in names]
     lacking = {finding.shard for finding in report.findings if finding.flaw in _LOST}
     lacking |= {rebuilt.shard for rebuilt in salvaged if rebuilt.lost}
     accounts = sorted({parse_name(shard).account for shard in lacking})
@@ -193,14 +199,18 @@ def rebuild(root: Path, name: ShardName) -> Salvaged:
         ownership.release()
         raise
     try:
-        before = catalogue.record(name).lost
-        quarantine = _move_aside(root, name)
-        recovered = _store_again(root, name, quarantine)
-        catalogue.counted(name, recovered, expected=_count(quarantine))
-        return Salvaged(str(name), recovered, catalogue.record(name).lost - before, str(quarantine))
+        return _rebuild(root, name, catalogue)
     finally:
         catalogue.close()
         ownership.release()
+
+
+def _rebuild(root: Path, name: ShardName, catalogue: ShardCatalogue) -> Salvaged:
+    before = catalogue.record(name).lost
+    quarantine = _move_aside(root, name)
+    recovered = _store_again(root, name, quarantine)
+    catalogue.counted(name, recovered, expected=_count(quarantine))
+    return Salvaged(str(name), recovered, catalogue.record(name).lost - before, str(quarantine))
 
 
 def _move_aside(root: Path, name: ShardName) -> Path:

@@ -265,6 +265,14 @@ class FileArchiveWriter:
             [(count,)] = self._reader(name).query("SELECT count(*) FROM messages")
             self._catalogue.counted(name, count)
 
+    def without(self, name: ShardName, work: Callable[[ShardCatalogue], T]) -> T:
+        """Do something with a shard's file that must not be open meanwhile. The next use opens it again."""
+        if (reader := self._readers.pop(name, None)) is not None:
+            reader.close()
+        if (writer := self._writers.pop(name, None)) is not None:
+            writer.close()
+        return work(self._catalogue)
+
     def close(self) -> None:
         """Whatever the last checkpoint says: what was stored is in the log, and the archive is free for the next."""
         try:

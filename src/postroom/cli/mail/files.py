@@ -5,9 +5,10 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -24,20 +25,21 @@ from rich.progress import (
 )
 
 from postroom import settings
-from postroom.accounts.account import mailbox_id
-from postroom.accounts.troubled import ArrivalLane, MessageTrouble, TroubleKind, record_trouble
 from postroom.app import App
+from postroom.app.archive_tasks import TaskKind, absolute, has_home_id, home_id, settle_same
+from postroom.app.importing import ImportOrder, list_troubled, progress_read, report_read
 from postroom.archive.backend import ArchiveBackend, MailReader
 from postroom.archive.exporting import ExportReport, Messages, ShowExport, count_messages, export_eml, export_mbox
 from postroom.archive.importing.run import count_mail, import_mail
-from postroom.archive.importing.sources import looks_like_takeout, open_eml, open_maildir, open_mbox, open_takeout
+from postroom.archive.importing.sources import MailFormat, looks_like_takeout, open_source
 from postroom.archive.importing.state import ImportProgress, ImportReport, ImportSource
 from postroom.archive.layout import account_name
 from postroom.archive.service import open_archive
+from postroom.archive.status import OwnedElsewhere, Owner
+from postroom.cli.mail.handed_over import do_elsewhere, server_in
 from postroom.cli.mail.search import everything_found
 from postroom.cli.session import with_app
 from postroom.cli.terminal import DryRunOption, JsonOption, console, errors, print_json
-from postroom.db import Tx
 
 imports = typer.Typer(
     no_args_is_help=True, help="Import mail from files into the archive: mbox, Maildir, .eml, Takeout."
@@ -59,18 +61,20 @@ def import_mbox(
     json: JsonOption = False,
 ) -> None:
     """Import an mbox file."""
-    source = open_mbox(path, unquote=not keep_quotes)
-    if looks_like_takeout(path):
+    if path.is_file() and looks_like_takeout(path):
         errors.print("This is a Google Takeout: `postroom import takeout` would also keep Gmail's ids and labels.")
-    _import(source, account, dry_run=dry_run, json=json)
+    _import(MailFormat.MBOX, path, account, keep_quotes=keep_quotes, dry_run=dry_run, json=json)
 
 
 @imports.command("takeout")
 def import_takeout(
     path: SourcePath, account: OwnerOption, dry_run: DryRunOption = False, json: JsonOption = False
 ) -> None:
-    """Import a Google Takeout with Gmail's ids and labels: the mbox, the .zip or .tgz, or the unpacked folder."""
-    _import(open_takeout(path), account, dry_run=dry_run, json=json)
+    """Import a Google Takeout with Gmail's ids and labels: the mbox, the .zip or .tgz, or the unpacked folder.
+
+    Any .zip or .tgz of mbox and .eml files is read as well.
+    """
+    _import(MailFormat.TAKEOUT, path, account, dry_run=dry_run, json=json)
 
 
 @imports.command("maildir")
@@ -78,47 +82,68 @@ def import_maildir(
     path: SourcePath, account: OwnerOption, dry_run: DryRunOption = False, json: JsonOption = False
 ) -> None:
     """Import a Maildir with its folders; flags and folder names become labels."""
-    _import(open_maildir(path), account, dry_run=dry_run, json=json)
+    _import(MailFormat.MAILDIR, path, account, dry_run=dry_run, json=json)
 
 
 @imports.command("eml")
 def import_eml(path: SourcePath, account: OwnerOption, dry_run: DryRunOption = False, json: JsonOption = False) -> None:
     """Import an .eml file, or all .eml files in a folder and its subfolders."""
-    _import(open_eml(path), account, dry_run=dry_run, json=json)
+    _import(MailFormat.EML, path, account, dry_run=dry_run, json=json)
 
 
-def _import(source: ImportSource, account: str, *, dry_run: bool, json: bool) -> None:
-    owner = account_name(account)
-    loaded = settings.load()
+def _import(
+    format: MailFormat, path: Path, account: str, *, keep_quotes: bool = False, dry_run: bool, json: bool
+) -> None:
+    order = ImportOrder(format, Path(absolute(path)), account_name(account), keep_quotes)
+    source = open_source(format, path, order.account, keep_quotes=keep_quotes)
+    owner = None
     if dry_run:
         report = count_mail(source)
     else:
-        with (
-            open_archive(loaded) as place,
-            place.writer(f"postroom import {source.format}") as archive,
-            _stopped_by_interrupt() as stop,
-            _import_progress(source) as progress,
-        ):
-            report = import_mail(archive, owner, source, progress=progress.show, stop=stop)
-        if report.troubled:
-            with_app(lambda app: _list_troubled(app, owner, report.troubled))
+        try:
+            report = _import_here(order, source)
+        except OwnedElsewhere as error:
+            owner = server_in(error)
+            report = with_app(partial(_import_there, order=order, source=source, owner=owner))
     if json:
-        print_json({"account": owner, "path": source.path, "dry_run": dry_run, "report": report})
+        done_by = {"done_by": str(owner)} if owner else {}
+        print_json({"account": order.account, "path": path, "dry_run": dry_run, **done_by, "report": report})
     else:
         _print_import(report, dry_run=dry_run)
     if report.stopped:
         raise typer.Exit(130)
 
 
-async def _list_troubled(app: App, owner: str, troubled: Mapping[str, str]) -> None:
-    """So that they are tried again, also where the address is no account here."""
-    troubles = [MessageTrouble(key, TroubleKind.READ, reason) for key, reason in troubled.items()]
+def _import_here(order: ImportOrder, source: ImportSource) -> ImportReport:
+    loaded = settings.load()
+    with (
+        open_archive(loaded) as place,
+        place.writer(f"postroom import {source.format}") as archive,
+        _stopped_by_interrupt() as stop,
+        _import_progress(source) as progress,
+    ):
+        report = import_mail(archive, order.account, source, progress=progress.show, stop=stop)
+    if report.troubled or (not report.stopped and has_home_id(loaded.home)):
+        with_app(lambda app: _recorded(app, order, report))
+    return report
 
-    def record(tx: Tx) -> None:
-        now = app.clock.now()
-        record_trouble(tx, mailbox_id(tx, owner, now), ArrivalLane.IMPORT, troubles, now)
 
-    await app.database.write(record)
+async def _recorded(app: App, order: ImportOrder, report: ImportReport) -> None:
+    """List what could not be parsed; and if a running Postroom was to do this import, it is done."""
+    if report.troubled:
+        await list_troubled(app.database, app.clock, order.account, report.troubled)
+    if not report.stopped:
+        home, now = home_id(app.settings.home), app.clock.now()
+        await app.database.write(lambda tx: settle_same(tx, home, order.written(), now))
+
+
+async def _import_there(app: App, order: ImportOrder, source: ImportSource, owner: Owner) -> ImportReport:
+    """In the running Postroom that owns the archive."""
+    with _import_progress(source) as progress:
+        task = await do_elsewhere(
+            app, owner, TaskKind.IMPORT, order.written(), lambda task: progress.show(progress_read(task.progress or {}))
+        )
+    return report_read(task.result or {})
 
 
 @contextmanager

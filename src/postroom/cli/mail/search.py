@@ -19,6 +19,7 @@ from postroom.archive.search import SearchCount, SearchHit, SearchPage, ShardPro
 from postroom.archive.service import open_archive
 from postroom.cli.terminal import JsonOption, console, errors, print_json, print_table, shown
 from postroom.domain.errors import BadInput, Fatal
+from postroom.mail.dates import date_problem
 from postroom.mail.parsing import ParsedMail
 from postroom.mail.query import QueryError
 
@@ -188,12 +189,17 @@ def show(
         details = {
             "text": parsed.best_text,
             "attachments": listed,
-            "problems": parsed.problems,
+            "problems": _problems(message, parsed),
             "trouble": parsed.trouble,
         }
         print_json({"message": message, **details})
     else:
         _print_message(message, parsed, listed)
+
+
+def _problems(message: ArchivedMessage, parsed: ParsedMail) -> list[str]:
+    mark = date_problem(parsed.date, message.date)
+    return [*parsed.problems, *([mark] if mark else [])]
 
 
 def _extract(parsed: ParsedMail, number: int, folder: Path, *, json: bool) -> None:
@@ -233,7 +239,7 @@ def _print_message(message: ArchivedMessage, parsed: ParsedMail, attachments: li
         "source": message.provenance,
         "deleted": shown(message.deleted_at_source) if message.deleted_at_source else "",
         "attachments": ", ".join(f"{a.number}: {a.filename or a.content_type}" for a in attachments),
-        "problems": "" if parsed.trouble else "; ".join(parsed.problems),
+        "problems": "" if parsed.trouble else "; ".join(_problems(message, parsed)),
     }
     for name, value in facts.items():
         if value:

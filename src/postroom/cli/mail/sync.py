@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.live import Live
@@ -24,6 +24,8 @@ from postroom.accounts.account import Account, ArchivedMailbox, find_mailbox, li
 from postroom.accounts.troubled import troubled_archives, troubled_of
 from postroom.app import App
 from postroom.app.series import recording
+from postroom.archive.status import OwnedElsewhere
+from postroom.cli.mail.handed_over import server_in, sync_elsewhere
 from postroom.cli.session import AccountOption, chosen_accounts, stopped_by_signals, with_app
 from postroom.cli.terminal import (
     DryRunOption,
@@ -39,6 +41,8 @@ from postroom.cli.terminal import (
     size,
 )
 from postroom.domain.errors import NotFound, PostroomError
+from postroom.domain.jobs import JobState
+from postroom.queue.inspection import JobRecord
 from postroom.sync.fetch import RetriedMessages
 from postroom.sync.service import AccountSync
 from postroom.sync.status import SyncEstimate, SyncPhase, SyncProgress, SyncStatus, status_of
@@ -154,6 +158,15 @@ class SyncEnd:
     """`12,400 of 98,000 · 5/s · 4 h left`"""
 
 
+@dataclass(frozen=True, slots=True)
+class SyncedThere:
+    """How an account's sync ended that `postroom up` did."""
+
+    account: str
+    error: str | None
+    result: Mapping[str, Any]
+
+
 @app.command()
 def plan(account: AccountOption = None, json: JsonOption = False) -> None:
     """Show what a sync will take, before anything is fetched: messages, quota units, time, disk space."""
@@ -179,6 +192,7 @@ def run(
 ) -> None:
     """Bring all mail into the archive, then follow changes until stopped.
 
+    Beside a running `postroom up`, which follows changes anyway, it has the sync done there and ends with it.
     Ctrl-C or SIGTERM stops it cleanly at any time; the same command continues from there.
     """
     ended, was_stopped = with_app(lambda app: _run(app, account, once=once, json=json))
@@ -261,8 +275,36 @@ def bad_retry(
         sys.exit(1)
 
 
-async def _run(app: App, email: str | None, *, once: bool, json: bool) -> tuple[list[SyncEnd], bool]:
+async def _run(app: App, email: str | None, *, once: bool, json: bool) -> tuple[Sequence[SyncEnd | SyncedThere], bool]:
     accounts = await chosen_accounts(app, email)
+    try:
+        return await _run_here(app, accounts, once=once, json=json)
+    except OwnedElsewhere as error:
+        there = [_there(account, job) for account, job in await sync_elsewhere(app, server_in(error), accounts)]
+    if not json:
+        _print_synced_there(there)
+    return there, False
+
+
+def _there(account: Account, job: JobRecord) -> SyncedThere:
+    result = job.result if isinstance(job.result, dict) else {}
+    error = result.get("skipped") if job.state is JobState.COMPLETED else job.last_error or f"the job is {job.state}"
+    return SyncedThere(account.email, error, result)
+
+
+def _print_synced_there(ended: Sequence[SyncedThere]) -> None:
+    for each in ended:
+        if each.error is not None:
+            errors.print(f"error: {each.account}: {printable(each.error)}", markup=False, soft_wrap=True)
+            continue
+        counts = ", ".join(f"{each.result.get(name, 0):,} {name}" for name in ("stored", "known", "bad"))
+        console.print(f"{each.account}: {counts}, watermark {moment(each.result.get('watermark') or 0)}", markup=False)
+    console.print("`postroom up` goes on following new mail.", markup=False)
+
+
+async def _run_here(
+    app: App, accounts: Sequence[Account], *, once: bool, json: bool
+) -> tuple[Sequence[SyncEnd | SyncedThere], bool]:
     async with recording(app), app.sync.opened(accounts, "postroom sync run") as syncs:
         with stopped_by_signals("Stopping: storing what was fetched ...") as stop:
             async with shown(syncs):

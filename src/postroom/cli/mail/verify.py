@@ -12,9 +12,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 from postroom import settings
 from postroom.accounts.account import Account, get_account, list_accounts
 from postroom.app import App
+from postroom.app.archive_tasks import TaskKind, repair_read
 from postroom.archive.backend import ArchiveBackend
 from postroom.archive.service import open_archive
-from postroom.archive.status import Salvaged, VerifyReport
+from postroom.archive.status import OwnedElsewhere, Owner, Repair, Salvaged, VerifyReport
+from postroom.cli.mail.handed_over import do_elsewhere, server_in
 from postroom.cli.session import with_app
 from postroom.cli.terminal import JsonOption, console, errors, print_json, shown
 from postroom.domain.errors import Fatal, NotFound
@@ -43,9 +45,9 @@ def verify(
         report = _verified(archive, account)
         if account is not None and report.is_sound and not report.shards:
             raise NotFound("account", f"the archive has no mail of {account}, so there is nothing to check")
-        salvaged = _repair(archive, report) if repair else []
-        if salvaged:
-            report = _verified(archive, account)
+        salvaged: list[Salvaged] = []
+        if repair:
+            report, salvaged = _repaired(archive, report, account)
     compared = with_app(lambda app: _compared(app, account)) if against_source else []
     is_sound = report.is_sound and all(each.is_complete for each in compared)
     if json:
@@ -113,12 +115,34 @@ def _expected(archive: ArchiveBackend, account: str | None) -> int | None:
         return None
 
 
-def _repair(archive: ArchiveBackend, report: VerifyReport) -> list[Salvaged]:
-    done = archive.repair(report)
-    for account in done.to_sync:
-        warning = f"{account}: mail was lost. The next `postroom sync run` lists the mailbox again and fetches it."
+def _repaired(
+    archive: ArchiveBackend, report: VerifyReport, account: str | None
+) -> tuple[VerifyReport, list[Salvaged]]:
+    """Repair what was found, and check again. A running Postroom that owns the archive does that itself."""
+    try:
+        done = archive.repair(report)
+    except OwnedElsewhere as error:
+        owner = server_in(error)
+        report, done = with_app(lambda app: _repaired_there(app, owner, account))
+    else:
+        report = _verified(archive, account) if done.rebuilt else report
+    for email in done.to_sync:
+        warning = f"{email}: mail was lost. The next `postroom sync run` lists the mailbox again and fetches it."
         errors.print(warning, markup=False, soft_wrap=True)
-    return done.rebuilt
+    return report, done.rebuilt
+
+
+async def _repaired_there(app: App, owner: Owner, account: str | None) -> tuple[VerifyReport, Repair]:
+    with Progress("repairing", "{task.completed:,} messages checked", console=errors, transient=True) as bar:
+        shown = bar.add_task("")
+        task = await do_elsewhere(
+            app,
+            owner,
+            TaskKind.REPAIR,
+            {"account": account},
+            lambda task: bar.update(shown, completed=(task.progress or {}).get("messages", 0)),
+        )
+    return repair_read(task.result or {})
 
 
 def _print(report: VerifyReport, salvaged: list[Salvaged]) -> None:

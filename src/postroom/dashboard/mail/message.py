@@ -36,6 +36,7 @@ from postroom.domain.tiers import Tier
 from postroom.mail.addresses import Address
 from postroom.mail.authentication import Authentication, authentication_of
 from postroom.mail.charsets import decode_words
+from postroom.mail.dates import date_problem
 from postroom.mail.headers import Headers
 from postroom.mail.parsing import ParsedMail
 from postroom.mail.unsubscribing import UnsubscribeOffer, unsubscribe_offer
@@ -80,6 +81,8 @@ class MessageDetail:
     """When the mailbox received it."""
     sent_at: datetime | None
     """The time of its Date header."""
+    date_problem: str | None
+    """Why that time does not count; null where it may be true."""
     subject: str
     sender: AddressList
     reply_to: AddressList
@@ -248,6 +251,7 @@ def _message_detail(
         thread_id=message.thread_id,
         date=message.date,
         sent_at=parsed.date,
+        date_problem=date_problem(parsed.date, message.date),
         subject=without_surrogates(parsed.subject),
         sender=_addresses(parsed.from_),
         reply_to=_addresses(parsed.reply_to),

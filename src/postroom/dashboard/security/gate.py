@@ -32,7 +32,7 @@ from postroom.switchboard import tokens
 from postroom.switchboard.http import is_loopback
 from postroom.switchboard.request_limits import RequestSlots, ValueCounter
 from postroom.telemetry import logs
-from postroom.webserver import mark_known
+from postroom.webserver import mark_known, mark_stream
 
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
@@ -117,6 +117,8 @@ STRANGERS_BYTES = 16_384
 UPLOAD_BYTES = 20 << 20
 """Mail with its attachments, where a person writes it."""
 UPLOADS = ("/write/reply", "/write/forward")
+STREAMED = "/archive/upload"
+"""Files to import. The page reads them from the stream, checks the token and keeps to the limit (`uploads.py`)."""
 MOST_VALUES = 50_000
 _PATIENCE_S = 30.0
 
@@ -353,6 +355,9 @@ class RequestGate:
         if scope["method"] in SAFE_METHODS:
             return receive
         check_origin(Request(scope), self._hosts)
+        if scope["path"] == STREAMED and visitor is not None and visitor.session is not None:
+            mark_stream(scope)  # it takes as long as the file is large; the rate is watched all the same
+            return receive
         body = await read_body(receive, _most_bytes(visitor, scope["path"]))
         if not Request(scope).headers.get("content-type", "").startswith(_FORMS[1]):
             check_body(body)

@@ -9,6 +9,7 @@ def all_tables() -> MetaData:
         access,
         accounts,
         archive_statistics,
+        archive_tasks,
         digests,
         learning,
         mail,

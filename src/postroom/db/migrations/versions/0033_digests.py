@@ -6,7 +6,7 @@ from alembic import op
 from postroom.db.types import Id, Instant
 
 revision = "0033"
-down_revision = "0027"
+down_revision = "0032"
 
 
 def upgrade() -> None:
