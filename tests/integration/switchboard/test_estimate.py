@@ -38,17 +38,10 @@ from postroom.settings import BackfillSettings, ModelSettings, RetentionSettings
 from postroom.sim.gmail.generated import GeneratedMailbox
 from postroom.sim.gmail.server import running_sim
 from postroom.switchboard import tier_policy
+from postroom.switchboard.backfill.counting import FULL, BackfillTally, RuleTests, count_at_source
 from postroom.switchboard.backfill.job import BackfillJob, find_job
 from postroom.switchboard.backfill.terms import NewBackfill
-from postroom.switchboard.estimate import (
-    FULL,
-    BackfillTally,
-    Estimator,
-    RuleTests,
-    count_at_source,
-    expected_rows,
-    side_by_side,
-)
+from postroom.switchboard.estimate import Estimator, expected_rows, side_by_side
 from postroom.switchboard.retention import RetentionRule
 from postroom.switchboard.spending import ModelBudget
 from postroom.triage.rules.rule import parse_draft

@@ -15,8 +15,8 @@ from postroom.domain.clock import ManualClock
 from postroom.mail.addresses import canonical_address
 from postroom.mail.categories import facts_of, names_on, shipped
 from postroom.mail.headers import Headers
+from postroom.switchboard.backfill.counting import FULL, BackfillTally
 from postroom.switchboard.backfill.terms import NewBackfill
-from postroom.switchboard.estimate import FULL, BackfillTally
 
 FIRST, LAST = date(2026, 3, 1), date(2026, 3, 31)
 CONTACTS = ["jo.doe@gmail.com", "ann@home.example"]

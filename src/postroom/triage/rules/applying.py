@@ -39,7 +39,7 @@ from postroom.triage.rules.engine import RuleSet
 from postroom.triage.rules.files import as_written
 from postroom.triage.rules.rows import StoredRule
 from postroom.triage.rules.rule import Rule, RuleDraft, parse_fields, rule_of
-from postroom.triage.rules.trial import OWN_MAIL, facts_in
+from postroom.triage.rules.trial import OWN_MAIL, first_match_in
 
 DEFAULT_CAP, LARGEST_CAP = 1_000, 100_000
 LONGEST_QUERY = 1_000
@@ -292,12 +292,11 @@ class RuleOnArchive:
         if not OWN_MAIL.isdisjoint(message.labels):
             return False
         account = self.accounts.get(message.account)
+        account_id, label_ids = None if account is None else account.id, self.label_ids.get(message.account, {})
         try:
-            account_id = None if account is None else account.id
-            facts = facts_in(reader, message, account_id, self.label_ids.get(message.account, {}))
+            return first_match_in(rules, reader, message, now, account_id, label_ids) is not None
         except (Fatal, Retryable):  # `postroom verify` names what cannot be read
             return False
-        return rules.first_match(facts, now) is not None
 
     def placed(self, tx: Tx, found: Sequence[ArchivedMessage], application_id: str | None) -> list[PastMatch]:
         """Which of these can be acted on, in their order."""

@@ -192,9 +192,15 @@ class RuleSet:
             candidates ^= lowest
         return None
 
+    def may_match(self, facts: MessageFacts) -> bool:
+        """False where no rule holds for a message with this sender among others, subject, labels and headers."""
+        return bool(self._candidates(facts))
+
     def _candidates(self, facts: MessageFacts) -> int:
         try:
             return self._index.candidates(facts) & self._usable
+        except PostroomError:  # the archive could not give the headers that a rule asks for
+            raise
         except Exception as error:
             # Whichever rule it is, checking them one by one will name it.
             log.error("rules.index_failed", error=_kind(error))

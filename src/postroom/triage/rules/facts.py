@@ -1,9 +1,13 @@
-"""The facts of a message that rules test, computed when first asked for, from the control database or the archive."""
+"""The facts of a message that rules test, computed when first asked for, from the control database or the archive.
+
+Of archived mail the columns of a list often say enough to rule a message out: `glance_at` reads its headers only when
+a rule asks for them.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -12,6 +16,7 @@ from typing import Any, Generic, TypeVar
 from sqlalchemy import select
 
 from postroom.accounts.mailbox_state import label_ids_by_name, label_key
+from postroom.archive.messages import ArchivedMessage
 from postroom.db import Tx
 from postroom.db.tables.mail import messages
 from postroom.mail.addresses import canonical_address, parse_addresses
@@ -19,6 +24,9 @@ from postroom.mail.headers import Headers, triage_headers
 from postroom.mail.patterns import LONGEST_TEXT, fold
 
 _LIST_ID = re.compile(r"<([^<>]*)>[^<>]*$")
+_PLAIN_SENDER = re.compile(r"(?:.*<)?([A-Za-z0-9._%+=-]+@[A-Za-z0-9.-]+)>?", re.DOTALL)
+_LONGEST_PLAIN = 400
+"""The archive cuts senders off; a longer one is not judged by its column."""
 
 T = TypeVar("T")
 
@@ -156,6 +164,46 @@ def facts_of_message(tx: Tx, message_id: str) -> MessageFacts | None:
         size_bytes=row.size_bytes,
         received_at=row.received_at,
         label_ids={} if row.account_id is None else label_ids_by_name(tx, row.account_id),
+    )
+
+
+class _LateHeaders(Mapping[str, str]):
+    """Headers that are read when a rule first asks for one."""
+
+    def __init__(self, read: Callable[[], Headers]) -> None:
+        self._read = read
+
+    @_lazy
+    def _found(self) -> dict[str, str]:
+        return triage_headers(self._read())
+
+    def __getitem__(self, name: str) -> str:
+        return self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+def glance_at(
+    message: ArchivedMessage, account_id: str | None, label_ids: Mapping[str, str], read: Callable[[], Headers]
+) -> MessageFacts | None:
+    """The facts as the columns of a list tell them, good for ruling a message out (`RuleSet.may_match`): of several
+    senders, all of whom a rule has to fit, they know one. None where the column is no plain address."""
+    plain = _PLAIN_SENDER.fullmatch(message.sender) if len(message.sender) <= _LONGEST_PLAIN else None
+    if plain is None:
+        return None
+    return MessageFacts(
+        account_id=account_id,
+        senders=(canonical_address(plain[1]),),
+        subject=message.subject,
+        headers=_LateHeaders(read),
+        labels=label_keys(message.labels, label_ids),
+        has_attachment=message.has_attachment,
+        size_bytes=message.size,
+        received_at=message.date,
     )
 
 

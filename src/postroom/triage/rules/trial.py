@@ -22,8 +22,8 @@ from postroom.db import Tx
 from postroom.domain.errors import BadInput, Fatal, Retryable
 from postroom.mail.headers import Headers
 from postroom.triage.rules import store
-from postroom.triage.rules.engine import RuleSet, compiled
-from postroom.triage.rules.facts import MessageFacts, archived_facts
+from postroom.triage.rules.engine import Match, RuleSet, compiled
+from postroom.triage.rules.facts import MessageFacts, archived_facts, glance_at
 from postroom.triage.rules.rows import StoredRule, draft_named
 from postroom.triage.rules.rule import Rule, RuleDraft, ScopeKind, rule_of
 
@@ -44,7 +44,7 @@ class Trial:
     own: int = 0
     """Passed over, because the owner wrote them."""
     unreadable: int = 0
-    """Passed over, because the archive could not give them; `postroom verify` says more."""
+    """Passed over, because a rule asked for headers that the archive could not give; `postroom verify` says more."""
     matched: Counter[str] = field(default_factory=Counter)
     """By the rule's name."""
     hits: list[TrialHit] = field(default_factory=list)
@@ -77,15 +77,33 @@ def try_rules(
             trial.own += 1
             continue
         try:
-            facts = facts_in(archive, message, accounts.get(message.account), label_ids.get(message.account, {}))
+            found = first_match_in(
+                rules, archive, message, now, accounts.get(message.account), label_ids.get(message.account, {})
+            )
         except (Fatal, Retryable):
             trial.unreadable += 1
             continue
         trial.looked_at += 1
-        if (found := rules.first_match(facts, now)) is not None:
+        if found is not None:
             trial.matched[found.rule.name] += 1
             if len(trial.hits) < keep:
                 trial.hits.append(TrialHit(message, found.rule))
+
+
+def first_match_in(
+    rules: RuleSet,
+    archive: MailReader,
+    message: ArchivedMessage,
+    now: datetime,
+    account_id: str | None,
+    label_ids: Mapping[str, str],
+) -> Match | None:
+    """The first rule that holds for an archived message. Most mail is ruled out by columns, without its bytes; raises
+    Fatal or Retryable where the archive cannot give those of the rest."""
+    glance = glance_at(message, account_id, label_ids, lambda: archive.headers_of(message))
+    if glance is not None and not rules.may_match(glance):
+        return None
+    return rules.first_match(facts_in(archive, message, account_id, label_ids), now)
 
 
 def facts_in(
