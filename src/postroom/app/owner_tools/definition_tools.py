@@ -65,7 +65,8 @@ class DefinitionTools:
             audit.record(tx, who, "categories.define", ("file", OWN_FILE), now, after={"categories": names})
             self._write(content, given.version)
 
-        await self._queue.database.write(define)
+        if read_bytes(self._path) != content:
+            await self._queue.database.write(define)
         return contract.DefinedCategoriesReply(version=version_of(content), categories=names)
 
     def _write(self, content: bytes, version: str) -> None:
