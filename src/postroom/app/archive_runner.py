@@ -219,8 +219,8 @@ def _import_files(order: ImportOrder, target: ImportTarget, progress: TaskProgre
 
 
 async def _on_own_thread(work: Callable[[], T], stop: threading.Event) -> T:
-    """Not on the threads that all share: this may take hours. When it is cancelled, the work is told to stop, and its
-    end is awaited."""
+    """Not on the threads that all share: this may take hours. When it is cancelled, the work is asked to stop, and
+    its end is awaited."""
     with ThreadPoolExecutor(1, "archive-task") as thread:
         running = asyncio.get_running_loop().run_in_executor(thread, work)
         try:

@@ -24,7 +24,7 @@ _COUNTS = ("found", "stored", "duplicates", "with_problems", "bytes", "seconds",
 class ImportOrder:
     format: MailFormat
     path: Path
-    """Absolute: whoever does it may have another working folder."""
+    """Absolute: the process that does it may have another working folder."""
     account: str
     keep_quotes: bool = False
     uploaded_as: str | None = None

@@ -51,7 +51,7 @@ PERMISSIONS: Mapping[Role, Mapping[Permission, str]] = {
         Permission.RULES: "write rules, guidance and directions; none that sends or destroys unattended",
         Permission.BACKFILL: "estimate, create and steer backfill; turn its switch",
         Permission.WEB: "follow and leave web sources; start, stop and repeat their runs",
-        Permission.ACCOUNTS: "add mailboxes",
+        Permission.ACCOUNTS: "add mailboxes; start, stop and remove imports of uploaded files",
         Permission.SETTINGS: "change contacts, tier policy and categories; end logins; turn the model on or off, "
         "try it; change the passphrase, knowing it",
         Permission.TOKENS: "make tokens that may do no more than this one, and revoke those",

@@ -62,7 +62,7 @@ class ImportTools:
         return contract.ImportsReply(imports=[_reply(each) for each in found])
 
     async def start(self, caller: Caller, given: contract.StartImportArguments) -> contract.ImportReply:
-        """The file gets its ending, so that what was uploaded and never imported can be told apart."""
+        """The file gets its ending, which sets it apart from what was uploaded and never imported."""
         account = account_name(normal_email(given.endpoint_identity, "endpoint_identity"))
         path, format = await asyncio.to_thread(_named_by_content, uploads_folder(self._home), given.upload, given.name)
         order = ImportOrder(format, path, account, uploaded_as=given.name)
