@@ -34,8 +34,8 @@ async def test_a_token_is_shown_once_works_and_is_revoked(site: Site) -> None:
         assert (token.name, token.role, token.expires_at is None) == ("my script", Role.DASHBOARD, False)
         assert (await site.post(f"/settings/tokens/{token.id}/revoke")).status_code == 303
         assert (await program.get("/api/queue")).status_code == 401
-    page = await site.read(lambda tx: audit.list_entries(tx, audit.AuditFilter(subject_type="token")))
-    assert [(entry.action, entry.actor.name) for entry in page.entries] == [
+    logged = await site.read(lambda tx: audit.list_entries(tx, audit.AuditFilter(subject_type="token")))
+    assert [(entry.action, entry.actor.name) for entry in logged.entries] == [
         ("token.revoke", "owner"),
         ("token.create", "owner"),
     ]
