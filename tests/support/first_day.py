@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from playwright.async_api import Browser, Locator, Page, expect
 
@@ -29,7 +30,7 @@ _LONG_MS = 60_000
 
 @dataclass
 class NewOwner:
-    """Somebody at a browser."""
+    """A person at a browser."""
 
     page: Page
     clicks: int = 0
@@ -77,7 +78,8 @@ async def everything_up(settings: Settings) -> AsyncIterator[tuple[App, str]]:
 
         running = asyncio.create_task(run_everything(app, Dashboard, stop, ready))
         try:
-            await asyncio.wait([running, link], return_when=asyncio.FIRST_COMPLETED)
+            both: list[asyncio.Future[Any]] = [running, link]
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             yield app, link.result()
         finally:
             stop.set()
