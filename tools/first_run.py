@@ -1,5 +1,5 @@
 """How long the first run takes: `python -m tools.first_run [MESSAGES]` goes from an empty home to a triaged inbox in a
-browser, with the settings of an installation that nobody has changed, and prints clicks, fields and seconds.
+browser, with the settings of an installation as it comes, and prints clicks, fields and seconds.
 
 docs/guide.md has the figures; `tests/browser/test_first_run.py` fails when the clicks differ from them.
 """

@@ -29,7 +29,7 @@ _LONG_MS = 60_000
 
 @dataclass
 class NewOwner:
-    """Somebody at a browser."""
+    """A person at a browser."""
 
     page: Page
     clicks: int = 0
@@ -77,8 +77,8 @@ async def everything_up(settings: Settings) -> AsyncIterator[tuple[App, str]]:
 
         running = asyncio.create_task(run_everything(app, Dashboard, stop, ready))
         try:
-            await asyncio.wait([running, link], return_when=asyncio.FIRST_COMPLETED)
-            yield app, link.result()
+            running.add_done_callback(lambda _: link.done() or link.cancel())
+            yield app, await link
         finally:
             stop.set()
             await running

@@ -1,5 +1,5 @@
 """The icons of the installed app, drawn pixel by pixel and written as PNG: phones want pixels, and no picture of
-somebody else is needed. Pure.
+others is needed. Pure.
 
 An edge is as smooth as the distance of a pixel's middle from it says. Coordinates go from 0 to 1.
 """
