@@ -61,8 +61,8 @@ PIECE = 0.45
 """What a piece of a word counts beside the word."""
 STRENGTH = 1.0
 """The inverse of the regularisation."""
-SHARE = {"health": 0.7}
-"""What a line of a class counts: health has more of them than its part of real mail."""
+SHARE = {"health": 0.7, "newsletters": 1.5}
+"""What a line of a class counts: of health there are more lines than its part of real mail, of newsletters fewer."""
 ROUNDS = 60
 SCALE = 0.002
 FOLDS = 5

@@ -19,6 +19,7 @@ from postroom.triage.rules.facts import MessageFacts
 _WORD = re.compile(r"[^\W\d_]{2,30}")
 _CHARSET = re.compile(r'.*charset="?([\w-]{1,30}).*', re.DOTALL)
 _SHAPE = re.compile(r"[a-z]+")
+_ADDRESS_WORD = re.compile(r"[a-z]{3,30}")
 _NUMBER = re.compile(r"\d+")
 _MOST_WORDS = 25
 _MOST_NAMES = 60
@@ -74,9 +75,10 @@ def _facts(facts: MessageFacts) -> Iterator[tuple[str, str]]:
     yield from _of_recipients(facts)
     if facts.list_id:
         yield "mailing list", facts.list_id
-    for name in list(headers)[:_MOST_NAMES]:
-        if name not in _UNCOUNTED:
-            yield "headers it has", name
+    names = [name for name in list(headers)[:_MOST_NAMES] if name not in _UNCOUNTED]
+    for name in names:
+        yield "headers it has", name
+    yield "all headers it has", " ".join(names)
     for name in _VALUES:
         if name in headers:
             yield f"header {name}", _NUMBER.sub("0", fold(headers[name]))[:80]
@@ -95,6 +97,8 @@ def _of_sender(facts: MessageFacts, domain: str) -> Iterator[tuple[str, str]]:
         yield "sender domain", ".".join(parts[start:])
     yield "form of the sender's address", _SHAPE.sub("a", _NUMBER.sub("0", facts.sender.rpartition("@")[0]))[:40]
     yield "name of the sender's address", _NUMBER.sub("0", facts.sender.rpartition("@")[0])[:60]
+    for word in _ADDRESS_WORD.findall(facts.sender.rpartition("@")[0])[:4]:
+        yield "word in the sender's address", word
     if len(parts) > 1:
         yield "country of the sender", parts[-1]
     names = parse_addresses(facts.headers.get("from", ""))
@@ -130,7 +134,10 @@ def _of_making(facts: MessageFacts, domain: str) -> Iterator[tuple[str, str]]:
     message_id = fold(facts.headers.get("message-id", "")).strip("<> ")
     name, _, host = message_id.rpartition("@")
     yield "where its id was made", "sender" if host and host.endswith(domain) else host
-    yield "form of its id", _SHAPE.sub("a", _NUMBER.sub("0", name))[:40]
+    form = _SHAPE.sub("a", _NUMBER.sub("0", name))[:40]
+    yield "form of its id", form
+    program = facts.headers.get("x-mailer") or facts.headers.get("user-agent", "")
+    yield "program and form of its id", f"{_NUMBER.sub('0', fold(program))[:40]} {form}"
     yield "its time zone", facts.headers.get("date", "")[-5:]
 
 

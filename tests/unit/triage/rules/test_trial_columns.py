@@ -92,8 +92,8 @@ def test_a_trial_reads_no_bytes_of_mail_that_its_columns_rule_out() -> None:
     for condition in ({"sender": "bob@example.org"}, {"subject_contains": "receipt"}, {"label": "Work"}):
         found = damaged.try_on(condition)
         assert (found.looked_at, found.unreadable, found.total) == (1, 0, 0)
-    for condition in ({"sender": "ann@example.org"}, {"header": {"name": "X-Mailer", "contains": "a"}}):
-        found = damaged.try_on(condition)
+    for asking in ({"sender": "ann@example.org"}, {"header": {"name": "X-Mailer", "contains": "a"}}):
+        found = damaged.try_on(dict(asking))
         assert (found.looked_at, found.unreadable, found.total) == (0, 1, 0)
 
 
