@@ -24,10 +24,10 @@ SECRET = "sk-this-must-not-be-seen-anywhere"  # noqa: S105 (not one of anybody's
 async def test_a_token_is_shown_once_works_and_is_revoked(site: Site) -> None:
     made = await site.post("/settings/tokens", role="dashboard", name="my script", expires_days="30")
     assert made.status_code == 303
-    page = made.headers["location"]
-    assert page.startswith("/settings?made=")
-    (text,) = re.findall(r"prt_[\w-]{43}", (await site.get(page)).text)
-    assert text not in (await site.get(page)).text, "a reload shows it no more, and makes no other"
+    shown = made.headers["location"]
+    assert shown.startswith("/settings?made=")
+    (text,) = re.findall(r"prt_[\w-]{43}", (await site.get(shown)).text)
+    assert text not in (await site.get(shown)).text, "a reload shows it no more, and makes no other"
     async with site.stranger(headers={"authorization": f"Bearer {text}"}) as program:
         assert (await program.get("/api/queue")).status_code == 200
         (token,) = await site.read(list_tokens)

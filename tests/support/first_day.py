@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from playwright.async_api import Browser, Locator, Page, expect
 
@@ -78,9 +77,8 @@ async def everything_up(settings: Settings) -> AsyncIterator[tuple[App, str]]:
 
         running = asyncio.create_task(run_everything(app, Dashboard, stop, ready))
         try:
-            both: list[asyncio.Future[Any]] = [running, link]
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            yield app, link.result()
+            running.add_done_callback(lambda _: link.done() or link.cancel())
+            yield app, await link
         finally:
             stop.set()
             await running

@@ -21,6 +21,7 @@ from postroom.db.tables.accounts import accounts
 from postroom.db.tables.mail import BACKFILL_JOBS, messages
 from postroom.db.tables.queue import jobs
 from postroom.db.tables.triage import actions, directions, model_rules, rule_applications, rules
+from postroom.db.tables.web import backfill_runs
 from postroom.domain.ids import is_id
 
 _LONGEST = 80
@@ -141,9 +142,10 @@ _LOOKUPS: Mapping[str, _Lookup] = {
     "rule_application": _Lookup(
         lambda tx: select(rule_applications.c.id, rule_applications.c.rule_name), "/rules/applications/{}"
     ),
+    "web_run": _Lookup(lambda tx: select(backfill_runs.c.id, func.lower(backfill_runs.c.mode)), "/web/runs/{}"),
     "token": _Lookup(lambda tx: select(access_tokens.c.id, access_tokens.c.name), "/settings#tokens"),
 }
-_IN_WORDS = ("action", "job")
+_IN_WORDS = ("action", "job", "web_run")
 """Their names begin with a code."""
 _REMEMBERED = ("name", "email", "address", "slug", "text", "type", "endpoint_identity", "rule_name")
 

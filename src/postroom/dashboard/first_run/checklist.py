@@ -76,9 +76,7 @@ class Checklist:
 
 def checklist_of(facts: SetupFacts) -> Checklist:
     steps = [
-        _step(
-            "passphrase", "Choose a passphrase", "It opens this dashboard.", "/settings#sessions", facts.has_passphrase
-        ),
+        _step("passphrase", "Choose a passphrase", _LOGIN_NOTE, "/settings#sessions", facts.has_passphrase),
         _mailbox(facts),
         _mail(facts),
         _model(facts),
