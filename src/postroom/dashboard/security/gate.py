@@ -355,7 +355,7 @@ class RequestGate:
         if scope["method"] in SAFE_METHODS:
             return receive
         check_origin(Request(scope), self._hosts)
-        if scope["path"] == STREAMED and visitor is not None and visitor.session is not None:
+        if _is_upload(visitor, scope):
             mark_stream(scope)  # it takes as long as the file is large; the rate is watched all the same
             return receive
         body = await read_body(receive, _most_bytes(visitor, scope["path"]))
@@ -403,6 +403,13 @@ def _most_bytes(visitor: Visitor | None, path: str) -> int:
         return STRANGERS_BYTES
     is_writing = visitor.session is not None and path.startswith("/mail/") and path.endswith(UPLOADS)
     return UPLOAD_BYTES if is_writing else MOST_BYTES
+
+
+def _is_upload(visitor: Visitor | None, scope: Scope) -> bool:
+    """A form with files, where they are read from the stream."""
+    kind = Request(scope).headers.get("content-type", "")
+    is_person = visitor is not None and visitor.session is not None
+    return scope["path"] == STREAMED and is_person and kind.startswith(_FORMS[1])
 
 
 def is_open(path: str) -> bool:
