@@ -23,6 +23,7 @@ from postroom.actions.snoozes import wake_job, write_snooze
 from postroom.audit import AuditFilter, list_entries
 from postroom.connectors.mcp_client import http_client, over_http
 from postroom.contract import actions, categories, contacts, learning, review, rules, steering, web
+from postroom.contract import settings as configuration
 from postroom.contract.tool import Tools, ToolSignature
 from postroom.db import Tx
 from postroom.db.tables.queue import jobs as jobs_table
@@ -33,7 +34,9 @@ from postroom.domain.errors import BadInput, NotAllowed, PostroomError, error_to
 from postroom.domain.jobs import CLASSIFY
 from postroom.domain.roles import Caller, Permission, ProofNeeded, Role, all_permissions
 from postroom.queue import NewJob
-from postroom.settings import SafetySettings
+from postroom.settings import SafetySettings, read_layers
+from postroom.settings.files import version_of
+from postroom.switchboard.tier_policy import all_policy_rules, all_rules_version
 from postroom.switchboard.tokens import list_tokens, verify_token
 from postroom.switchboard.toolbox import Direct, Tool
 from tests.support.actions import make_decision, make_message
@@ -260,6 +263,14 @@ async def _installation(call: Changes, there: Installation) -> None:
     await call(steering.CANCEL_JOB, job=await there.job())
     await there.job("failed")
     await call(steering.RETRY_FAILED_JOBS, type=CLASSIFY.name)
+    await call(configuration.LIST_SETTINGS)
+    version = read_layers(there.home).version
+    await call(configuration.CHANGE_SETTINGS, version=version, values={"model.timeout_s": "7"})
+    await call(configuration.STORE_SECRET, name="model.api_key", secret="x")  # noqa: S106
+    await call(configuration.CHECK_MODEL)
+    version, policy = await there.bench.database.read(lambda tx: (all_rules_version(tx), all_policy_rules(tx)))
+    await call(configuration.REPLACE_POLICY, version=version, rules=policy)
+    await call(configuration.DEFINE_CATEGORIES, version=version_of(b""), definitions="")
 
 
 async def entries(bench: Bench, name: str) -> list[tuple[str, str]]:
@@ -287,7 +298,8 @@ async def test_every_change_is_the_same_by_a_direct_call_and_over_http(bench: Be
     beyond_a_token = {"actions.undo", "rules.edit", "rules.add", "web.resume_run", "accounts.add"}
     out_of_reach = {"actions.do_many", "accounts.sync_labels", "web.add_source", "web.remove_source", "web.set_notify"}
     never_made = {"rules.dismiss_suggestion"}
-    refused = beyond_a_token | out_of_reach | never_made | {"tokens.create", "tokens.revoke_all"}
+    with_proof = {"settings.change", "settings.secret", "tokens.create", "tokens.revoke_all"}
+    refused = beyond_a_token | out_of_reach | never_made | with_proof
     assert told["http"].refused() == refused
     assert await entries(bench, "direct") == await entries(bench, "http")
     assert len(await entries(bench, "http")) > 20
