@@ -5,8 +5,8 @@ from alembic import op
 
 from postroom.db.types import Id, Instant
 
-revision = "0033"
-down_revision = "0032"
+revision = "0031"
+down_revision = "0030"
 
 
 def upgrade() -> None:

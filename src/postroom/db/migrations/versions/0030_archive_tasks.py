@@ -5,7 +5,7 @@ from alembic import op
 
 from postroom.db.types import Id, Instant, Json
 
-revision = "0032"
+revision = "0030"
 down_revision = "0029"
 
 
