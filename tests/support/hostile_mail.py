@@ -263,7 +263,7 @@ def _broken() -> Iterator[Attack]:
 DIRECTION = re.compile(r"[\x00\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _LOCAL = ("/", "?", "#")
 _OPENS = ("http", "https", "mailto")
-_OURS = frozenset(f"/static/{name}.js" for name in ("live", "keys", "completion"))
+_OURS = frozenset(f"/static/{name}.js" for name in ("live", "keys", "completion", "client-file", "upload"))
 _RUNS_OR_LOADS = frozenset(
     {"script", "style", "svg", "math", "object", "embed", "base", "applet", "video", "audio", "source", "img", "image"}
     | {"iframe", "frame", "link", "meta", "form", "input", "button", "textarea", "select", "template", "noscript"}
