@@ -26,8 +26,8 @@ from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, NotFound, PostroomError
 from postroom.mail.addresses import canonical_address
 from postroom.mail.authentication import Authentication, authentication_of
+from postroom.mail.html.remote_pictures import data_address, raster_of, remote_pictures
 from postroom.mail.parsing import ParsedMail
-from postroom.mail.remote_pictures import data_address, raster_of, remote_pictures
 from postroom.settings import Settings
 from postroom.telemetry import logs
 from postroom.web.fetching.owner_requests import OwnerRequests, open_owner_requests

@@ -22,7 +22,7 @@ from postroom.accounts.account import Account, AccountStatus, list_accounts
 from postroom.accounts.history_cursor import live_trouble
 from postroom.accounts.troubled import troubled_archives, troubled_number
 from postroom.actions import running
-from postroom.dashboard.archive_years import UnconnectedMailbox, archived_accounts, unconnected_mailboxes
+from postroom.dashboard.archive.years import UnconnectedMailbox, archived_accounts, unconnected_mailboxes
 from postroom.dashboard.backfill.queries import start_of_day
 from postroom.dashboard.connectors import MailScope, TierSnapshot, connector_rows, tier_snapshot
 from postroom.dashboard.context import Here, api_router, pages_router, permits

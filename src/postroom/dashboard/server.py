@@ -21,10 +21,8 @@ from postroom.app.serving import SharedServices
 from postroom.dashboard import (
     accounts,
     analytics,
-    archive,
     connectors,
     digest,
-    imports,
     keyboard,
     overview,
     queue,
@@ -35,6 +33,8 @@ from postroom.dashboard import (
 from postroom.dashboard.accounts import GoogleLogins
 from postroom.dashboard.actions import always_allow, approvals
 from postroom.dashboard.actions import routes as actions
+from postroom.dashboard.archive import imports
+from postroom.dashboard.archive import routes as archive
 from postroom.dashboard.audit import routes as audit
 from postroom.dashboard.backfill import routes as backfill
 from postroom.dashboard.configuration import routes as configuration

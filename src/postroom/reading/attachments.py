@@ -5,7 +5,7 @@ enclosed messages. Other kinds of files are not read.
 from __future__ import annotations
 
 from postroom.mail.charsets import decode_text
-from postroom.mail.html_text import html_to_text
+from postroom.mail.html.text import html_to_text
 from postroom.mail.mime import Attachment
 from postroom.reading.mail import read_mail
 

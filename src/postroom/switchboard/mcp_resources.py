@@ -45,7 +45,7 @@ def fenced(answer: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCall:
+class ResourceCall:
     tool: str
     arguments: Mapping[str, Any]
 
@@ -58,7 +58,7 @@ class AssistantResource:
     name: str
     title: str
     description: str
-    calls: tuple[ToolCall, ...]
+    calls: tuple[ResourceCall, ...]
 
     @property
     def is_template(self) -> bool:
@@ -92,9 +92,9 @@ ATTENTION = AssistantResource(
     "What needs attention",
     "Actions that need approval, mail that needs review, and actions that failed.",
     (
-        ToolCall(actions.APPROVALS_FOR_AGENT.name, {"limit": 50}),
-        ToolCall(review.LIST_FOR_AGENT.name, {"limit": 50}),
-        ToolCall(actions.LIST_FOR_AGENT.name, {"status": ActionStatus.FAILED, "limit": 20}),
+        ResourceCall(actions.APPROVALS_FOR_AGENT.name, {"limit": 50}),
+        ResourceCall(review.LIST_FOR_AGENT.name, {"limit": 50}),
+        ResourceCall(actions.LIST_FOR_AGENT.name, {"status": ActionStatus.FAILED, "limit": 20}),
     ),
 )
 TODAY = AssistantResource(
@@ -102,21 +102,21 @@ TODAY = AssistantResource(
     "today",
     "Today",
     "What came today, what was done with it, what waits, and what was spent, as counts.",
-    (ToolCall(agent.DIGEST.name, {"period": "day"}),),
+    (ResourceCall(agent.DIGEST.name, {"period": "day"}),),
 )
 MESSAGE = AssistantResource(
     f"{SCHEME}message/{{id}}",
     "message",
     "A message",
     "One message by its `key` or its Message-ID: headers, text and the names of attachments.",
-    (ToolCall(agent.READ.name, {}),),
+    (ResourceCall(agent.READ.name, {}),),
 )
 CONVERSATION = AssistantResource(
     f"{SCHEME}conversation/{{id}}",
     "conversation",
     "A conversation",
     "The conversation that a message belongs to, by the message's `key` or its Message-ID.",
-    (ToolCall(agent.CONVERSATION.name, {}),),
+    (ResourceCall(agent.CONVERSATION.name, {}),),
 )
 RESOURCES = (ATTENTION, TODAY, MESSAGE, CONVERSATION)
 
@@ -214,7 +214,7 @@ class AssistantLibrary:
             messages.append(PromptMessage(role="user", content=EmbeddedResource(type="resource", resource=found)))
         return GetPromptResult(description=wanted.description, messages=messages)
 
-    async def _answer(self, caller: Caller, call: ToolCall, more: Mapping[str, str]) -> dict[str, Any]:
+    async def _answer(self, caller: Caller, call: ResourceCall, more: Mapping[str, str]) -> dict[str, Any]:
         return (await self._toolbox.call(caller, call.tool, {**call.arguments, **more})).wire()
 
     def _open(self, caller: Caller) -> list[AssistantResource]:

@@ -16,7 +16,7 @@ from postroom.app.serving import toolbox_of
 from postroom.app.worker import open_worker
 from postroom.archive.backend import ArchiveBackend
 from postroom.archive.postgres.postgres_archive import PostgresArchive
-from postroom.dashboard.archive import files_of
+from postroom.dashboard.archive.routes import files_of
 from postroom.domain.roles import Caller, Role
 from postroom.mailboxes.gmail.credentials import GrantStore, StaticGrant
 from postroom.queue import NewJob

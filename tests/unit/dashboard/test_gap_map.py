@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom.dashboard.archive import Coverage, gap_map
+from postroom.dashboard.archive.routes import Coverage, gap_map
 from postroom.sync.slices import Slice
 from postroom.sync.state import SliceRow
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from postroom.dashboard.archive import figures_of, quantile
+from postroom.dashboard.archive.routes import figures_of, quantile
 from postroom.telemetry.metrics import MetricSample
 
 

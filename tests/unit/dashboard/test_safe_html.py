@@ -13,7 +13,7 @@ from postroom.dashboard.display.foreign_content import (
     frame_document,
     safe_html,
 )
-from postroom.mail.html_tags import LONGEST_HTML
+from postroom.mail.html.tags import LONGEST_HTML
 from tests.support.hostile_mail import HTML_BODIES, read_frame
 
 _SCRAPS = (

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postroom.mail.html_text import html_to_text
+from postroom.mail.html.text import html_to_text
 from postroom.mail.parsing import ParsedMail, parse_mail
 from postroom.sim.gmail.generated import GeneratedMailbox
 

@@ -12,7 +12,7 @@ from postroom.domain.actions import LONGEST_BODY, ForwardParameters, LetterParam
 from postroom.domain.errors import BadInput, Fatal
 from postroom.mail.addresses import Address
 from postroom.mail.composing import OutgoingAttachment, OutgoingMail, reply_to
-from postroom.mail.html_text import html_to_text
+from postroom.mail.html.text import html_to_text
 from postroom.mail.parsing import ParsedMail
 from postroom.reading.mail import read_mail
 

@@ -29,7 +29,7 @@ class YesNo(StrEnum):
         return "Yes" if self is YesNo.YES else "No"
 
 
-class Provider(StrEnum):
+class ModelProvider(StrEnum):
     OPENAI = "openai"
     ANTHROPIC = "anthropic"
     COMPATIBLE = "compatible"
@@ -74,7 +74,7 @@ _NUMBER, _DOLLARS, _YES_NO = FieldKind.NUMBER, FieldKind.DOLLARS, FieldKind.YES_
 
 FORMS: Mapping[str, tuple[EditField, ...]] = {
     "model": (
-        EditField("model.provider", "Provider", FieldKind.CHOICE, "", Provider, "No model: only rules decide"),
+        EditField("model.provider", "Provider", FieldKind.CHOICE, "", ModelProvider, "No model: only rules decide"),
         EditField("model.name", "Model", hint="As its provider calls it, for example gpt-5-mini."),
         EditField("model.base_url", "Address", hint="Needed for another server; empty: the provider's own."),
         EditField("model.input_price", "Price of a million tokens in", hint="In dollars. Empty: the published price."),

@@ -17,10 +17,10 @@ from markupsafe import Markup, escape
 from starlette.responses import Response
 
 from postroom.dashboard.display.formatting import clean
-from postroom.mail.html_tags import LONGEST_HTML, MOST_TAGS, TAG, end_of_unseen, tag_attributes
-from postroom.mail.html_text import unescape
+from postroom.mail.html.remote_pictures import is_remote, picture_address
+from postroom.mail.html.tags import LONGEST_HTML, MOST_TAGS, TAG, end_of_unseen, tag_attributes
+from postroom.mail.html.text import unescape
 from postroom.mail.mime import safe_filename
-from postroom.mail.remote_pictures import is_remote, picture_address
 
 LONGEST_URL = 2_000
 _UNSEEN_IN_URLS = re.compile(r"[\s\x00-\x20\x7f-\xa0\xad\u034f\u061c\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff]")

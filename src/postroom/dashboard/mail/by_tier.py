@@ -21,7 +21,7 @@ from postroom.archive.layout import account_name
 from postroom.archive.messages import ArchivedMessage
 from postroom.archive.search import SearchHit, Snippet
 from postroom.dashboard.mail.current import MailboxId, changes_under_way, labels_after
-from postroom.dashboard.mail.search import GMAIL, FoundMail, ListedMail, MailQuery, mail_accounts, require_account
+from postroom.dashboard.mail.search import GMAIL, FoundMail, MailQuery, TieredHit, mail_accounts, require_account
 from postroom.dashboard.paging import SortOrder, row_before
 from postroom.db import Tx
 from postroom.db.tables.mail import messages
@@ -44,7 +44,7 @@ async def find_tier(shared: SharedServices, wanted: MailQuery, tier: Tier) -> Fo
     now = shared.app.clock.now()
     changes = await shared.app.database.read(lambda tx: changes_under_way(tx, archived.values(), now))
     rows = [_hit(row, archived[row.id], changes) for row in found if row.id in archived]
-    shown = [ListedMail(hit, tier) for hit in rows if _HIDDEN.isdisjoint(hit.message.labels)]
+    shown = [TieredHit(hit, tier) for hit in rows if _HIDDEN.isdisjoint(hit.message.labels)]
     return FoundMail(shown, following, None, (), accounts)
 
 

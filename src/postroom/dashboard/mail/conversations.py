@@ -22,10 +22,10 @@ from postroom.dashboard.mail.search import (
     STARRED,
     UNREAD,
     FoundMail,
-    ListedMail,
     MailQuery,
     MailRow,
     NamedAddress,
+    TieredHit,
     find_mail,
     row_of,
     sender_of,
@@ -103,10 +103,10 @@ async def _page(shared: SharedServices, wanted: MailQuery) -> ConversationList:
 
 
 def conversations(
-    hits: Sequence[ListedMail], others: Iterable[ArchivedMessage], own: Collection[str], *, is_first: bool
+    hits: Sequence[TieredHit], others: Iterable[ArchivedMessage], own: Collection[str], *, is_first: bool
 ) -> list[ConversationRow]:
     """In the order of the hits. On a later page, those with a newer message are left out: an earlier page has them."""
-    by_thread: defaultdict[ThreadName, list[ListedMail]] = defaultdict(list)
+    by_thread: defaultdict[ThreadName, list[TieredHit]] = defaultdict(list)
     for hit in hits:
         by_thread[_name(hit.message)].append(hit)
     members: defaultdict[ThreadName, dict[str, ArchivedMessage]] = defaultdict(dict)
@@ -146,7 +146,7 @@ def _short(name: str) -> str:
     return (words[0].partition("@")[0] or words[0]) if words else name
 
 
-def _row(first: ListedMail, together: Sequence[ArchivedMessage], own: Collection[str]) -> ConversationRow:
+def _row(first: TieredHit, together: Sequence[ArchivedMessage], own: Collection[str]) -> ConversationRow:
     labels = dict.fromkeys(label for message in together for label in message.labels)
     return ConversationRow(
         newest=row_of(first.hit, first.tier),

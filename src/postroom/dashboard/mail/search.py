@@ -116,7 +116,7 @@ class MailList:
 
 
 @dataclass(frozen=True, slots=True)
-class ListedMail:
+class TieredHit:
     """A hit, with labels as they are once actions under way are done."""
 
     hit: SearchHit
@@ -131,7 +131,7 @@ class ListedMail:
 class FoundMail:
     """A page of hits, before they are shown as messages or as conversations."""
 
-    hits: Sequence[ListedMail]
+    hits: Sequence[TieredHit]
     next: str | None
     previous: str | None
     problems: tuple[ShardProblem, ...]
@@ -183,7 +183,7 @@ async def find_mail(shared: SharedServices, wanted: MailQuery) -> FoundMail:
 
 async def _current(
     shared: SharedServices, hits: Sequence[SearchHit], wanted: MailQuery, now: datetime
-) -> list[ListedMail]:
+) -> list[TieredHit]:
     """Without those that leave the list once what is under way is done."""
     found = [hit.message for hit in hits]
 
@@ -191,14 +191,14 @@ async def _current(
         return tiers_of(tx, found), changes_under_way(tx, found, now)
 
     tiers, changes = await shared.app.database.read(read)
-    listed: list[ListedMail] = []
+    listed: list[TieredHit] = []
     for hit in hits:
         message = hit.message
         mine = changes.get((message.account, message.gmail_id or ""), ())
         labels = labels_after(message.labels, mine)
         if not mine or still_matches(wanted.whole_query, labels, now):
             shown = SearchHit(replace(message, labels=labels), hit.snippet)
-            listed.append(ListedMail(shown, tiers.get((message.account, message.key))))
+            listed.append(TieredHit(shown, tiers.get((message.account, message.key))))
     return listed
 
 

@@ -11,12 +11,12 @@ from starlette.responses import Response
 
 from postroom.contract import imports as contract
 from postroom.contract.fields import Id
-from postroom.dashboard.archive import render_archive
+from postroom.dashboard.archive.routes import render_archive
+from postroom.dashboard.archive.uploads import FILE_FIELD, Upload, receive_upload
 from postroom.dashboard.context import Here, api_router, pages_router, permits
 from postroom.dashboard.display.formatting import plural
 from postroom.dashboard.forms import Form
 from postroom.dashboard.security.gate import STREAMED
-from postroom.dashboard.uploads import FILE_FIELD, Upload, receive_upload
 from postroom.domain.errors import BadInput
 from postroom.domain.ids import normal_email
 from postroom.domain.roles import Permission

@@ -34,7 +34,7 @@ from postroom.archive.certificates import Certificate, RemovalResult
 from postroom.archive.layout import account_name
 from postroom.archive.status import ShardInfo
 from postroom.contract import imports
-from postroom.dashboard.archive_years import (
+from postroom.dashboard.archive.years import (
     MailboxHolding,
     MailboxOrigin,
     archived_accounts,

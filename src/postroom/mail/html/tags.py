@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from postroom.mail.html_text import unescape
+from postroom.mail.html.text import unescape
 
 LONGEST_HTML = 512 << 10
 MOST_TAGS = 20_000
