@@ -9,7 +9,7 @@ import pytest
 from postroom.archive.messages import ArchivedMessage, Provenance
 from postroom.archive.search import SearchHit, Snippet
 from postroom.dashboard.mail.conversations import MOST_IN_ROW, conversations, people_of
-from postroom.dashboard.mail.search import ListedMail
+from postroom.dashboard.mail.search import TieredHit
 
 pytestmark = pytest.mark.req("UX-1")
 ME = "me@example.org"
@@ -38,8 +38,8 @@ def message(
     )
 
 
-def listed(*found: ArchivedMessage) -> list[ListedMail]:
-    return [ListedMail(SearchHit(each, Snippet(f"text {each.key}")), None) for each in found]
+def listed(*found: ArchivedMessage) -> list[TieredHit]:
+    return [TieredHit(SearchHit(each, Snippet(f"text {each.key}")), None) for each in found]
 
 
 @pytest.mark.parametrize(
