@@ -123,10 +123,11 @@ def add_task(
     return get_task(tx, str(row["id"])), True
 
 
-def get_task(tx: Tx, task_id: str) -> ArchiveTask:
+def get_task(tx: Tx, task_id: str, field: str = "task") -> ArchiveTask:
+    """`field` is what a refusal names."""
     found = _listed(tx, [_TABLE.id == task_id])
     if not found:
-        raise NotFound("task", f"there is no import or repair {task_id}")
+        raise NotFound(field, f"there is no import or repair {task_id}")
     return found[0]
 
 

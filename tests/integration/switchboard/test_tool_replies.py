@@ -314,6 +314,16 @@ async def steer(story: Story) -> None:
     await call("settings.secret", name="model.api_key", secret="x")  # noqa: S106
     await call("model.check")
     await call("policy.replace", version="old", rules=[])
+    await call("checklist.show", step="checklist", shown=False)
+    await call("imports.list")
+    await call("imports.start", **MINE, upload=nothing, name="old.mbox")
+    for tool in ("stop", "resume", "forget"):
+        await call(f"imports.{tool}", import_id=nothing)
+    await call("pictures.load", **MINE, key="a1")
+    await call("pictures.allow", **MINE, key="a1")
+    await call("pictures.forget", sender="ann@x.example")
+    await call("unsubscribe.note", **MINE, key="a1", way="link")
+    await call("unsubscribe.forget", **MINE, sender="ann@x.example")
     await call("categories.define", version=version_of(b""), definitions="")
 
 

@@ -94,7 +94,7 @@ class ImportTools:
         who, now = Actor.of(caller), self._queue.clock.now()
 
         def whole(tx: Tx) -> ArchiveTask:
-            if get_task(tx, given.import_id).kind is not TaskKind.IMPORT:
+            if get_task(tx, given.import_id, "import_id").kind is not TaskKind.IMPORT:
                 raise NotFound("import_id", f"there is no import {given.import_id}")
             return change(tx, given.import_id, who, now)
 
