@@ -36,6 +36,7 @@ DONE: Mapping[ActionType, str] = {
     ActionType.SNOOZE: "snoozed",
     ActionType.FORWARD: "forwarded",
     ActionType.AUTO_REPLY: "replied to",
+    ActionType.UNSUBSCRIBE: "unsubscribed from",
 }
 _LONGEST_NAME = 60
 
