@@ -41,7 +41,7 @@ EDITABLE = (
     "discord.allowed_users",
     "sync.self_email",
 )
-"""The settings that can be set in the dashboard."""
+"""The settings that can be set in the dashboard; its forms are in `dashboard/configuration/fields.py`."""
 _HEAD = (
     "# Written by the dashboard, which replaces it as a whole: change these on its page Settings.\n"
     "# They win over postroom.toml; the environment wins over both.\n"
