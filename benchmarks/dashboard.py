@@ -46,7 +46,7 @@ from postroom.domain.clock import ManualClock
 from postroom.settings import DatabaseSettings, Settings, SwitchboardSettings
 from postroom.telemetry import logs
 
-_NOT_PAGES = ("/api/", "/static/", "/live", "/login", "/welcome")
+_NOT_PAGES = ("/api/", "/static/", "/live", "/login", "/welcome", "/manifest.webmanifest", "/archive/upload")
 _OF_A_KIND = 3
 _PAGES_DEEP = 12
 MOST = 20

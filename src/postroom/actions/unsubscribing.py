@@ -6,6 +6,7 @@ arrived, and the action then fails and says so. Only a person sends it again.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,11 +28,12 @@ from postroom.db.tables.mail import messages, unsubscriptions
 from postroom.domain.actions import ActionStatus as S
 from postroom.domain.errors import Fatal, NotFound, PostroomError
 from postroom.mail.addresses import canonical_address, parse_addresses
-from postroom.mail.headers import Headers, split_headers
+from postroom.mail.headers import Headers
 from postroom.mail.unsubscribing import ONE_CLICK_FORM, UnsubscribeWay, unsubscribe_offer
 from postroom.mailboxes.protocol import Mailbox
 from postroom.queue import JobContext
 from postroom.queue.job import Json
+from postroom.reading.mail import read_headers
 
 _TABLE = unsubscriptions.c
 
@@ -118,7 +120,7 @@ class Unsubscriber:
             raise Fatal(_unclear(str(action.pre_image.get("host", "the list"))))
         key = await context.queue.database.read(lambda tx: _archive_key(tx, action))
         raw = await self._originals.raw(mailbox, account.email, action.gmail_id, key)
-        wanted = one_click(split_headers(raw, [])[0], self._servers)
+        wanted = one_click(await asyncio.to_thread(read_headers, raw), self._servers)
         image = {"host": wanted.host, "asked_at": context.queue.clock.now().isoformat()}
         action = await context.write(lambda tx: save_pre_image(tx, action, image, context.queue.clock.now()))
         async with context.step("unsubscribe") as step:

@@ -37,7 +37,10 @@ def test_the_file_of_a_desktop_app_is_read_and_its_secret_is_not_shown(tmp_path:
         ("[]", "is JSON but no client-secrets file"),
         ("{}", "field `installed` is missing"),
         (json.dumps({"web": GOOD}), "field `web`: this is a client of type Web application"),
-        (json.dumps({"type": "service_account", "private_key": "x"}), "field `type`: this is a service account's key"),
+        (
+            json.dumps({"type": "service_account", "private_key": "x"}),
+            "field `type`: this is the key of a service account",
+        ),
         (json.dumps({"refresh_token": "1//x", "client_id": "x"}), "field `refresh_token`: these are a user's tokens"),
         (json.dumps({"installed": []}), "field `installed` is not an object"),
         (json.dumps({"installed": {**GOOD, "client_id": ""}}), "field `installed.client_id` is missing or empty"),

@@ -53,8 +53,8 @@ def test_a_valid_call_of_each_offered_tool_is_a_choice(tool: str) -> None:
 @pytest.mark.req("JB-10", "JB-11")
 def test_what_the_model_may_never_do_is_not_offered_and_not_accepted() -> None:
     offered = {tool.name for tool in OFFER.tools()}
-    assert offered == {"none", *ActionType} - {"delete", "restore", "unstar", "mark_unread"}
-    for tool in ("delete", "restore", "unstar", "decide", "", "NONE", "archive\0", "ａrchive"):  # noqa: RUF001
+    assert offered == {"none", *ActionType} - {"delete", "restore", "unstar", "mark_unread", "unsubscribe"}
+    for tool in ("delete", "restore", "unstar", "unsubscribe", "decide", "", "NONE", "archive\0", "ａrchive"):  # noqa: RUF001
         with pytest.raises(UnusableAnswer, match="not offered"):
             read(tool, GOOD)
 

@@ -57,8 +57,7 @@ class DefinitionTools:
         self, caller: Caller, given: contract.DefineCategoriesArguments
     ) -> contract.DefinedCategoriesReply:
         content = given.definitions.encode() if given.definitions.strip() else b""
-        book = CategoryBook(content.decode())
-        names, who, now = list(book.defined.names), Actor.of(caller), self._queue.clock.now()
+        names, who, now = _names_in(content.decode()), Actor.of(caller), self._queue.clock.now()
 
         def define(tx: Tx) -> None:
             """The file is written last, so that a file that cannot be written leaves no entry."""
@@ -77,3 +76,10 @@ class DefinitionTools:
             if version_of(now) != version:
                 raise BadInput("version", FORM_IS_OLD)
             replace_file(self._path, content)
+
+
+def _names_in(definitions: str) -> list[str]:
+    try:
+        return list(CategoryBook(definitions).defined.names)
+    except BadInput as error:
+        raise BadInput(f"definitions.{error.field}", error.problem) from None

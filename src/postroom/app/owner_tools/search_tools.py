@@ -92,7 +92,7 @@ class SearchTools:
             contract.LIST,
             Role.DASHBOARD,
             Permission.READ,
-            "The saved searches, by name.",
+            "Saved searches, by name, and what each looks for.",
             self.list_saved,
             reads_only=True,
         )

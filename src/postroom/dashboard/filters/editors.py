@@ -100,8 +100,8 @@ async def submit_categories(here: Here) -> Response:
     form = await here.form()
     text = _entered(form)
     try:
+        await asyncio.to_thread(lambda: CategoryBook(text).defined)
         if form["intent"] != "save":
-            await asyncio.to_thread(lambda: CategoryBook(text).defined)
             return await _show(here, await _categories_editor(here, text, saved=text))
         await here.call(DEFINE_CATEGORIES, {"version": form["version"], "definitions": text})
     except BadInput as error:

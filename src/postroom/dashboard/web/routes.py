@@ -9,7 +9,7 @@ import asyncio
 from typing import Annotated
 
 from fastapi import Query
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, Response
 
 from postroom import kill_switch
 from postroom.contract.fields import Id
@@ -102,12 +102,6 @@ async def show_overview(here: Here) -> WebOverview:
     """Sources with the pages of each endpoint, the last and the next check, and pages that could not be fetched."""
     found = await read_sources(here.app.web)
     return await here.read(lambda tx: web_overview(tx, here.app.settings, found))
-
-
-@pages.get("/web/sources")
-async def sources_again(here: Here) -> Response:
-    """A reload of the page that answered a form."""
-    return RedirectResponse("/web", 303)
 
 
 @pages.post("/web/sources")
