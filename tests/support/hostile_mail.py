@@ -264,6 +264,8 @@ DIRECTION = re.compile(r"[\x00\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _LOCAL = ("/", "?", "#")
 _OPENS = ("http", "https", "mailto")
 _OURS = frozenset(f"/static/{name}.js" for name in ("live", "keys", "completion", "client-file", "upload"))
+_ICON = {"viewbox": "0 0 24 24", "aria-hidden": "true"}
+"""Of the bar at the bottom of a phone. What stands in it is looked at like everything else."""
 _RUNS_OR_LOADS = frozenset(
     {"script", "style", "svg", "math", "object", "embed", "base", "applet", "video", "audio", "source", "img", "image"}
     | {"iframe", "frame", "link", "meta", "form", "input", "button", "textarea", "select", "template", "noscript"}
@@ -306,6 +308,8 @@ class PageReader(_Reader):
 
     def handle_starttag(self, tag: str, given: list[tuple[str, str | None]]) -> None:
         found = self.attributes(tag, given)
+        if (tag, found) == ("svg", _ICON):
+            return
         if tag in ("style", "svg", "math", "object", "embed", "base", "template") or "style" in found:
             self.say(f"<{tag} {found}>")
         if tag == "script" and urlsplit(found.get("src", "")).path not in _OURS:

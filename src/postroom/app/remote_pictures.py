@@ -130,7 +130,7 @@ class PictureLoader:
         def read(archive: MailReader) -> PictureSource:
             message = archive.message(account, key)
             if message is None:
-                raise NotFound("message", f"the archive has no message {key} of {account}")
+                raise NotFound("key", f"the archive has no message {key} of {account}")
             return _source(archive.parsed(message), servers)
 
         return await read_apart(self._archive, read)

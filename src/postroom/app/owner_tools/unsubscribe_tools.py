@@ -76,7 +76,7 @@ class UnsubscribeTools:
 def _sender(archive: MailReader, mailbox: str, key: str) -> str:
     message = archive.message(mailbox, key)
     if message is None:
-        raise NotFound("message", f"the archive has no message {key} of {mailbox}")
+        raise NotFound("key", f"the archive has no message {key} of {mailbox}")
     headers = archive.headers_of(message)
     sender = sender_of(headers)
     if UNSUBSCRIBE not in headers or not sender:
