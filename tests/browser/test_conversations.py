@@ -56,9 +56,11 @@ async def test_conversations_are_archived_and_brought_back_and_pages_reached_by_
         for key in keys:
             await page.keyboard.press(key)
         await expect(page.get_by_role("heading", level=1)).to_have_text(heading)
+        await page.locator("html[data-keys]").wait_for()  # the heading comes before the script
     for key in "gq":
         await page.keyboard.press(key)
     await expect(page.get_by_role("heading", level=1)).to_have_text("Queue")
+    await page.locator("html[data-keys]").wait_for()
     await page.keyboard.press("/")
     await expect(page.get_by_label("Search", exact=True)).to_be_focused()
     await page.keyboard.type("from:ann gq?")  # no key acts while one types

@@ -87,6 +87,9 @@ def _page_above(request: Request) -> str | None:
     if takes_forms is None or any(_path_of(route) == _path_of(takes_forms) and _gets(route) for route in routes):
         return None
     path = request.url.path
+    name = path.rpartition("/")[2]
+    if any(_answers(route, request, path, "GET") and _path_of(route).endswith(f"/{name}") for route in routes):
+        return None  # a page by that very name, which says itself what is wrong
     while path := path.rpartition("/")[0]:
         if any(_gets(route) and _answers(route, request, path, "GET") for route in routes):
             return path

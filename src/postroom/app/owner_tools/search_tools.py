@@ -96,8 +96,16 @@ class SearchTools:
             self.list_saved,
             reads_only=True,
         )
-        yield Tool(contract.SAVE, Role.DASHBOARD, Permission.SETTINGS, "Save a search under a name, for everyone who logs in.", self.save)
-        yield Tool(contract.REMOVE, Role.DASHBOARD, Permission.SETTINGS, "Remove a saved search by its name.", self.remove)
+        yield Tool(
+            contract.SAVE,
+            Role.DASHBOARD,
+            Permission.SETTINGS,
+            "Save a search under a name, for everyone who logs in.",
+            self.save,
+        )
+        yield Tool(
+            contract.REMOVE, Role.DASHBOARD, Permission.SETTINGS, "Remove a saved search by its name.", self.remove
+        )
 
     async def list_saved(self, caller: Caller, given: contract.ListSearchesArguments) -> contract.SavedSearchesReply:
         found = await self._database.read(list_searches)
