@@ -21,8 +21,8 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from postroom.domain.errors import BadInput, Fatal, PostroomError, Retryable
-from postroom.domain.ids import new_id
 from postroom.settings import VAULT_KEY_VARIABLE
+from postroom.settings.files import sync_folder, write_temporary
 from postroom.telemetry import logs
 
 FOLDER = "vault"
@@ -77,7 +77,7 @@ class Vault:
             path.unlink()
         except FileNotFoundError:
             return False
-        _sync_folder(self._folder)
+        sync_folder(self._folder)
         return True
 
     def check(self) -> bool:
@@ -206,7 +206,7 @@ def _create_key(path: Path) -> None:
             os.link(temporary, path)
     finally:
         temporary.unlink()
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def _read(path: Path) -> bytes | None:
@@ -225,32 +225,17 @@ def _replace(path: Path, content: bytes) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def _write_temporary(path: Path, content: bytes) -> Path:
-    temporary = path.with_name(f"{path.name}.{new_id()}.tmp")
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with open(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)
+        return write_temporary(path, content)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise _not_written(path, error) from error
-    return temporary
 
 
 def _not_written(path: Path, error: OSError) -> PostroomError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return Retryable(f"The disk that holds {path.parent} is full. Free some space; work goes on by itself.")
     return Fatal(f"{path} cannot be written: {error.strerror}. Nothing was changed.")
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

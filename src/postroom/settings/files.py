@@ -51,6 +51,20 @@ def locked(path: Path) -> Iterator[None]:
 
 def replace_file(path: Path, content: bytes) -> None:
     """The old file or the new one is there whenever the process dies, never half of one."""
+    try:
+        temporary = write_temporary(path, content)
+        try:
+            temporary.replace(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
+    except OSError as error:
+        raise not_written(path, error) from error
+
+
+def write_temporary(path: Path, content: bytes) -> Path:
+    """A file beside it that is whole and on disk, to be put in its place; after an OSError there is none."""
     temporary = path.with_name(f"{path.name}.{new_id()}.tmp")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -58,11 +72,10 @@ def replace_file(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(descriptor)
-        temporary.replace(path)
-        _sync_folder(path.parent)
-    except OSError as error:
+    except OSError:
         temporary.unlink(missing_ok=True)
-        raise not_written(path, error) from error
+        raise
+    return temporary
 
 
 def not_written(path: Path, error: OSError) -> PostroomError:
@@ -71,7 +84,8 @@ def not_written(path: Path, error: OSError) -> PostroomError:
     return Fatal(f"{path} cannot be written: {error.strerror}. Nothing was changed. Check who owns the home folder.")
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """So that a file's name is on disk too."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -109,6 +109,6 @@ def test_a_saved_search_is_run_by_its_name(archive: Path) -> None:
     assert "An old plan" in printed("search", "--saved", "lunch  PLANS")
     unknown = postroom("search", "--saved", "dinner")
     assert unknown.code != 0
-    assert "there is no saved search “dinner”; there are Lunch plans" in " ".join(unknown.stderr.split())
+    assert "--saved: there is no saved search “dinner”; there are Lunch plans" in " ".join(unknown.stderr.split())
     assert "write a query, or `--saved NAME`" in postroom("search", "lunch", "--saved", "x").stderr
     assert "write a query, or `--saved NAME`" in postroom("search").stderr

@@ -18,7 +18,7 @@ from postroom.archive.messages import ArchivedAttachment, ArchivedMessage
 from postroom.archive.search import SearchCount, SearchHit, SearchPage, ShardProblem, Snippet, Sort
 from postroom.archive.service import open_archive
 from postroom.cli.terminal import JsonOption, console, errors, print_json, print_table, shown
-from postroom.domain.errors import BadInput, Fatal
+from postroom.domain.errors import BadInput, Fatal, NotFound
 from postroom.mail.dates import date_problem
 from postroom.mail.parsing import ParsedMail
 from postroom.mail.query import QueryError
@@ -81,7 +81,10 @@ def _asked(query: str | None, saved: str | None, account: list[str] | None) -> t
     from postroom.app.owner_tools.search_tools import find_search
     from postroom.cli.session import read
 
-    found = read(lambda tx: find_search(tx, saved))
+    try:
+        found = read(lambda tx: find_search(tx, saved))
+    except NotFound as error:
+        raise NotFound("saved", error.problem) from None
     return found.query, account or (None if found.mailbox is None else [found.mailbox])
 
 
