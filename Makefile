@@ -8,11 +8,11 @@ BENCH_STAMP := $(VENV)/.installed-bench
 # What Python compiles is kept, whatever the caller's habit: every process of a test would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test acceptance check format bench chaos foreign fuzz soak reqs docs train screenshots lock image wheel sbom clean
+.PHONY: help setup demo test acceptance check format bench bench-quick chaos foreign fuzz soak reqs docs train screenshots lock image wheel sbom clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
 
 setup: $(STAMP) ## create .venv with the locked packages
 
@@ -38,7 +38,7 @@ test: setup ## unit and integration tests, on SQLite and on a real PostgreSQL
 acceptance: setup ## all processes together, the handbook, and the dashboard, also in a real browser
 	$(BIN)/python -m pytest -q -m "not chaos and not soak" -n 2 --dist loadgroup tests/e2e tests/dashboard tests/browser
 
-chaos: setup fuzz ## the longer fault runs: fuzzing, other people's mail, a siege, faults
+chaos: setup fuzz bench-quick ## the longer fault runs: fuzzing, a quick benchmark, other people's mail, a siege, faults
 	$(BIN)/python -m pytest -q -m chaos --timeout=1500 -n 2 --dist loadgroup
 
 foreign: setup ## other people's mail, downloaded by name into .cache, through everything that reads mail
@@ -66,10 +66,13 @@ format: setup ## rewrite the code in the house format
 
 bench: $(BENCH_STAMP) ## measure, beside the peers, and write the table of all goals
 	$(BIN)/python -m benchmarks.goals run
-	$(BIN)/python -m benchmarks.categories
+	$(BIN)/python -m benchmarks.categories --json benchmarks/results/categories.json
 	$(BIN)/python -m benchmarks.learning --json benchmarks/results/learning.json
 	$(BIN)/python -m benchmarks.learning_product --json benchmarks/results/learning_product.json
 	$(BIN)/python -m benchmarks.attacks --json benchmarks/results/attacks.json
+
+bench-quick: $(BENCH_STAMP) ## a few ratios to peers in under five minutes; fails where one dropped by a third
+	$(BIN)/python -m benchmarks.quick
 
 reqs: setup ## which tests prove which requirement
 	$(BIN)/python -m tools.reqs

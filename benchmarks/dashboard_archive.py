@@ -12,8 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from postroom.archive.layout import SLOT_BITS, ShardName, path_of
-from postroom.archive.messages import IncomingMail, Provenance
+from postroom.archive.messages import SLOT_BITS, IncomingMail, Provenance, ShardName, path_of
 from postroom.archive.shards.catalogue import ShardCatalogue
 from postroom.archive.shards.certificates import certificates_path, open_certificates
 from postroom.archive.shards.file_archive import FileArchive

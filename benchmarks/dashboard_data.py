@@ -35,7 +35,7 @@ from postroom.db.tables.triage import actions, decisions, directions, model_call
 from postroom.db.tables.web import backfill_runs, discovered_items, evidence, evidence_texts, web_endpoints
 from postroom.domain.clock import utc_text
 from postroom.domain.jobs import CATALOGUE, JobState
-from postroom.domain.tiers import TIERS
+from postroom.domain.terms import TIERS
 from postroom.queue.job import QueueName
 
 Row = dict[str, Any]

@@ -23,7 +23,7 @@ from typing import Any
 from tests.foreign.collecting import PACKAGES
 
 from postroom.connectors.priority import ContactProof, PriorityRules, contact_form, own_form
-from postroom.domain.tiers import Tier
+from postroom.domain.terms import Tier
 from postroom.mail.addresses import parse_addresses
 from postroom.mail.headers import Headers, split_headers
 from postroom.mail.policy_seed import SEED

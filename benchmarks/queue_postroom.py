@@ -24,11 +24,12 @@ from postroom.db.tables.queue import jobs
 from postroom.domain.clock import SystemClock
 from postroom.queue import JobCatalogue, JobContext, JobQueue, JobState, JobType, NewJob, QueueName
 from postroom.queue.claims import Claimant, ClaimTurn, settle_within
-from postroom.queue.outcome import Settlement
+from postroom.queue.job import Settlement
 from postroom.queue.plan import Slots
 from postroom.queue.worker import Worker
 from postroom.settings import DatabaseSettings, WorkerSettings
 
+CALLERS = 16
 _LATENCY_WARM_UP = 5
 
 
@@ -66,7 +67,15 @@ async def _throughput(store: Store, load: Load, concurrency: int) -> dict[Measur
         with watch.time(Measure.DRAIN, load.total):
             await worker.run()
         check_all_done(await _count_completed(queue), load.total)
+        each = max(load.single // CALLERS, 1)
+        with watch.time(Measure.ENQUEUE_CALLERS, each * CALLERS):
+            await asyncio.gather(*(_enqueue_one_by_one(queue, each) for _ in range(CALLERS)))
     return watch.rates
+
+
+async def _enqueue_one_by_one(queue: JobQueue, count: int) -> None:
+    for number in range(count):
+        await queue.enqueue(noop_job(number))
 
 
 async def _count_completed(queue: JobQueue) -> int | None:

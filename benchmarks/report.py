@@ -19,12 +19,13 @@ from rich.table import Table
 from benchmarks.databases import Kind
 from benchmarks.queue_contenders import POSTROOM, RAW
 from benchmarks.queue_contract import Measure
-from benchmarks.queue_postroom import CLAIM_SIZES, ClaimCost
+from benchmarks.queue_postroom import CALLERS, CLAIM_SIZES, ClaimCost
 
-LEAST_OVER_PEERS = {Kind.SQLITE_NORMAL: 2.0, Kind.SQLITE_FULL: 2.0, Kind.POSTGRESQL: 1.5}
+LEAST_OVER_PEERS = {Kind.SQLITE_NORMAL: 2.5, Kind.SQLITE_FULL: 2.0, Kind.POSTGRESQL: 1.5}
 MOST_UNDER_RAW = 2.0
 MOST_CLAIM_GROWTH = 1.5
 MOST_LATENCY_MS = 50.0
+LEAST_FROM_CALLERS = {Kind.SQLITE_FULL: 5_000.0, Kind.POSTGRESQL: 3_000.0}
 
 
 @dataclass(slots=True)
@@ -90,6 +91,17 @@ def judge_throughput(kind: Kind, figures: Iterable[Figures]) -> list[Verdict]:
         f"{kind}: drain, raw loop over Postroom", under, goal, met, ours=ours, peer="a raw loop", theirs=raw
     )
     return [*verdicts, beside]
+
+
+def judge_enqueuing(kind: Kind, figures: Iterable[Figures]) -> list[Verdict]:
+    """One job a call, from several callers at once."""
+    least = LEAST_FROM_CALLERS.get(kind)
+    ours = next((each for each in figures if each.kind is kind and each.contender == POSTROOM), None)
+    rate = None if ours is None else ours.rate(Measure.ENQUEUE_CALLERS)
+    if least is None:
+        return []
+    met = None if rate is None else rate >= least
+    return [Verdict(f"{kind}: enqueue one job a call, {CALLERS} callers", rate, f"at least {least:,.0f}/s", met, "/s")]
 
 
 def judge_claims(kind: Kind, costs: Sequence[ClaimCost]) -> list[Verdict]:

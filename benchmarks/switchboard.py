@@ -32,6 +32,14 @@ from postroom.domain.roles import Role
 RESULTS = Path(__file__).parent / "results" / "switchboard.json"
 BATCH = 100
 LEAST_IN_BATCHES = 2_000.0
+LEAST_BY_REFERENCE = 3_000.0
+LEAST_ONE_BY_ONE = 500.0
+MANY_CLIENTS = 8
+ONE_BY_ONE, IN_BATCHES, BY_REFERENCE = (
+    "metadata, one by one",
+    "metadata, batches of 100",
+    "full by reference, batches of 100",
+)
 KINDS = (Kind.SQLITE_FULL, Kind.POSTGRESQL)
 
 Load = Callable[[Calls, Sequence[IncomingMail]], Awaitable[None]]
@@ -88,11 +96,11 @@ async def stored(call: Calls, mails: Sequence[IncomingMail]) -> None:
 
 
 LOADS: dict[str, tuple[Load, int]] = {
-    "metadata, one by one": (one_by_one, 4),
-    "metadata, batches of 100": (in_batches, 1),
+    ONE_BY_ONE: (one_by_one, 4),
+    IN_BATCHES: (in_batches, 1),
     "full with raw inside, batches of 100": (with_raw, 2),
     "archive.store, batches of 100": (stored, 2),
-    "full by reference, batches of 100": (by_reference, 1),
+    BY_REFERENCE: (by_reference, 1),
 }
 
 
@@ -110,6 +118,8 @@ async def switchboard(url: str | None) -> AsyncIterator[tuple[str, str]]:
 async def measure(kind: Kind, url: str | None, mails: Sequence[IncomingMail], clients: int) -> list[Run]:
     runs = []
     for what, (load, slower) in LOADS.items():
+        if clients == MANY_CLIENTS and load is not one_by_one:
+            continue
         share = max(len(mails) // slower // clients // BATCH, 1) * BATCH
         async with switchboard(url if kind is Kind.POSTGRESQL else None) as (address, token):
             parts = [_renamed(mails[n * share : (n + 1) * share], what) for n in range(clients)]
@@ -144,25 +154,34 @@ def shown(runs: Sequence[Run]) -> Table:
     columns = list(dict.fromkeys((run.kind, run.clients) for run in runs))
     made = Table("envelopes a second", *(f"{kind}, clients: {clients}" for kind, clients in columns))
     for what in LOADS:
-        cells = [
-            f"{median(run.per_second for run in runs if (run.what, run.kind, run.clients) == (what, *column)):,.0f}"
-            for column in columns
-        ]
-        made.add_row(what, *cells)
+        made.add_row(what, *(_cell(runs, what, *column) for column in columns))
     return made
 
 
-def judge(runs: Sequence[Run]) -> Verdict:
-    chosen = [r.per_second for r in runs if r.kind is Kind.SQLITE_FULL and r.what == "metadata, batches of 100"]
-    best = max(chosen)
-    goal = f"at least {LEAST_IN_BATCHES:,.0f}/s"
-    return Verdict("ingest over MCP in batches into SQLite", best, goal, best >= LEAST_IN_BATCHES, "/s")
+def _cell(runs: Sequence[Run], what: str, kind: Kind, clients: int) -> str:
+    found = [run.per_second for run in runs if (run.what, run.kind, run.clients) == (what, kind, clients)]
+    return f"{median(found):,.0f}" if found else "-"
+
+
+def judge(runs: Sequence[Run]) -> list[Verdict]:
+    verdicts = []
+    for what, clients, least in (
+        (IN_BATCHES, None, LEAST_IN_BATCHES),
+        (BY_REFERENCE, None, LEAST_BY_REFERENCE),
+        (ONE_BY_ONE, MANY_CLIENTS, LEAST_ONE_BY_ONE),
+    ):
+        here = [run for run in runs if run.kind is Kind.SQLITE_FULL and run.what == what]
+        best = max((run.per_second for run in here if clients in (None, run.clients)), default=None)
+        met = None if best is None else best >= least
+        shown = what if clients is None else f"{what}, {clients} clients"
+        verdicts.append(Verdict(f"ingest over MCP into SQLite, {shown}", best, f"at least {least:,.0f}/s", met, "/s"))
+    return verdicts
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=8_000)
-    parser.add_argument("--clients", type=int, nargs="*", default=[1, 2])
+    parser.add_argument("--clients", type=int, nargs="*", default=[1, 2, MANY_CLIENTS])
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     mails = generated_mail(options.messages)
@@ -173,13 +192,15 @@ def main() -> None:
                 with databases.fresh(kind) as store:
                     runs += asyncio.run(measure(kind, store.url, mails, clients))
         facts = report.machine_facts(databases.postgresql_version)
-    verdict = judge(runs)
+    verdicts = judge(runs)
     console = Console(width=max(Console().width, 120))
     console.print(shown(runs))
-    console.print(report.verdict_table([verdict]))
+    console.print(report.verdict_table(verdicts))
     options.out.parent.mkdir(parents=True, exist_ok=True)
     figures = {"machine": facts, "messages": options.messages, "runs": [asdict(run) for run in runs]}
-    options.out.write_text(json.dumps(figures | {"goals": [asdict(verdict)]}, indent=2, ensure_ascii=False) + "\n")
+    options.out.write_text(
+        json.dumps(figures | {"goals": list(map(asdict, verdicts))}, indent=2, ensure_ascii=False) + "\n"
+    )
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from postroom import settings
 from postroom.settings.dashboard_file import EDITABLE
+from postroom.settings.tree import setting_groups
 
 ROOT = Path(__file__).parent.parent
 
@@ -21,10 +22,14 @@ def settings_page() -> Iterator[str]:
         "here. In a file, `queue.keep_failed_days` is the key `keep_failed_days` of the table `[queue]`. A key that is "
         "not listed here is an error. `postroom settings list` shows what is set, and where."
     )
+    by_name = dict(setting_groups())
     for title, group in settings.reference():
         yield ""
         yield f"## {title}"
         yield ""
+        if (about := by_name.get(group[0].path[0])) is not None:
+            yield about.__doc__ or ""
+            yield ""
         yield "| setting | environment | default | what it does |"
         yield "|---|---|---|---|"
         for setting in group:

@@ -33,7 +33,7 @@ from threadpoolctl import threadpool_limits
 
 from postroom.mail.addresses import parse_addresses
 from postroom.mail.categories.judgement import judge
-from postroom.mail.categories.model import CLASSES, HEAD, MAGIC, NONE, WEIGHTS, CategoryModel, feature_hash
+from postroom.mail.categories.model import CLASSES, HEAD, MAGIC, NONE, WEIGHTS, CategoryModel, feature_hash, piece_name
 from postroom.mail.categories.records import HeaderRecord, Scores, read_records
 from postroom.mail.header_features import FREEMAIL, HeaderFacts, features_of, pieces, split_domain
 
@@ -164,7 +164,7 @@ class Vocabulary:
     def _pieces(self, feature: str) -> list[str]:
         found = self._parts.get(feature)
         if found is None:
-            found = self._parts[feature] = [f"~{piece}" for piece in pieces(feature)]
+            found = self._parts[feature] = [piece_name(feature, piece) for piece in pieces(feature)]
         return found
 
     def matrix(self, examples: Sequence[Example]) -> Any:

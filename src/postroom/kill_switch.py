@@ -2,7 +2,8 @@
 
 Backfill, mail and web, runs only where the environment AND its switch allow it. Filling a gap after an expired history
 id is live work: it belongs to no backfill job and asks for no switch. The model and local triage each have
-a switch of their own. What the owner dismissed of the first run's checklist is a switch too, which stops nothing.
+a switch of their own, and so has putting mail back. What the owner dismissed of the first run's checklist is a switch
+too, which stops nothing.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 
 from postroom import audit
 from postroom.audit import Actor
-from postroom.db import Tx
+from postroom.db import Prepared, Tx
 from postroom.db.database import insert
 from postroom.db.tables.access import switches
 from postroom.domain.errors import NotAllowed
@@ -23,6 +24,7 @@ from postroom.settings import BackfillSettings
 BACKFILL_SWITCH = "backfill_enabled"
 MODEL_SWITCH = "model_enabled"
 LEARNING_SWITCH = "learning_enabled"
+RESTORE_SWITCH = "restore_enabled"
 CHECKLIST_SWITCHES = {"checklist": "setup_checklist", "model": "setup_model"}
 """Of the checklist of the first run, by what is shown: all of it, or its step about a model."""
 
@@ -67,7 +69,7 @@ class SwitchState:
     def remedy(self) -> str:
         """How to turn on the switch, or both switches, that keep it off; empty while it is on."""
         turn = "`postroom backfill switch on`, or the button on the Backfill page"
-        allow = "set BACKFILL_ENABLED=true, or `enabled = true` under [backfill] in postroom.toml, and restart Postroom"
+        allow = "set BACKFILL_ENABLED=true and restart Postroom, or `enabled = true` under [backfill] in postroom.toml"
         match self.environment, self.database:
             case True, True:
                 return ""
@@ -118,6 +120,17 @@ def turn_learning(tx: Tx, on: bool, who: Actor, now: datetime) -> KillSwitch:
     return learning_switch(tx)
 
 
+def restore_switch(tx: Tx) -> KillSwitch:
+    """Of putting mail back into mailboxes."""
+    return _found(tx, RESTORE_SWITCH)
+
+
+def turn_restore(tx: Tx, on: bool, who: Actor, now: datetime) -> KillSwitch:
+    """Off, every restore waits after the messages that it is at; taking one back is not held up."""
+    _turn(tx, RESTORE_SWITCH, on, who, now)
+    return restore_switch(tx)
+
+
 def is_step_shown(tx: Tx, step: str) -> bool:
     """Whether the checklist, or its step about a model, is still wanted; see `CHECKLIST_SWITCHES`."""
     return _found(tx, CHECKLIST_SWITCHES[step]).on
@@ -127,10 +140,13 @@ def show_step(tx: Tx, step: str, shown: bool, who: Actor, now: datetime) -> None
     _turn(tx, CHECKLIST_SWITCHES[step], shown, who, now)
 
 
+_BY_NAME = Prepared(select(switches).where(switches.c.name == bindparam("name")))
+
+
 def _found(tx: Tx, name: str) -> KillSwitch:
     """A switch without a row is on."""
-    row = tx.execute(select(switches).where(switches.c.name == name)).one_or_none()
-    return KillSwitch() if row is None else KillSwitch(row.value, row.changed_at, row.changed_by)
+    rows = tx.run(_BY_NAME, {"name": name})
+    return KillSwitch(rows[0].value, rows[0].changed_at, rows[0].changed_by) if rows else KillSwitch()
 
 
 def _turn(tx: Tx, name: str, on: bool, who: Actor, now: datetime) -> None:

@@ -15,6 +15,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
@@ -22,7 +23,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from postroom.domain.errors import BadInput, Fatal, PostroomError, Retryable
 from postroom.settings import VAULT_KEY_VARIABLE
-from postroom.settings.files import sync_folder, write_temporary
+from postroom.settings.files import file_stamp, sync_folder, write_temporary
 from postroom.telemetry import logs
 
 FOLDER = "vault"
@@ -47,6 +48,11 @@ class Lock:
         os.close(self._descriptor)
 
 
+@lru_cache(64)
+def _file_name(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:40] + ".sealed"
+
+
 class Vault:
     """Named secrets under a home folder. `key` is the text of POSTROOM_VAULT_KEY; without it, `vault.key` holds it."""
 
@@ -69,6 +75,10 @@ class Vault:
         path = self._path(name)
         cipher = self._key_to_write_with()
         _replace(path, _seal(cipher, name, secret))
+
+    def stamp(self, name: str) -> tuple[int, int, int] | None:
+        """Changes with every secret that is stored under this name; None if there is none. Nothing is decrypted."""
+        return file_stamp(self._path(name))
 
     def remove(self, name: str) -> bool:
         """Forget a secret; False if there was none."""
@@ -119,7 +129,7 @@ class Vault:
         """Names may hold anything, an address for example, so the file is named after their hash."""
         if not 0 < len(name) <= _LONGEST_NAME:
             raise BadInput("name", f"a vault entry's name has 1 to {_LONGEST_NAME} characters")
-        return self._folder / (hashlib.sha256(name.encode()).hexdigest()[:40] + ".sealed")
+        return self._folder / _file_name(name)
 
     def _key(self) -> AESGCM:
         if self._cipher is None:

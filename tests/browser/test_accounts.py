@@ -15,6 +15,7 @@ from postroom.sim.gmail.generated import GeneratedMailbox
 from postroom.sim.gmail.server import running_sim
 from tests.support.browser import Window, open_window
 from tests.support.dashboards import Site, open_site
+from tests.support.dovecot import PASSWORD, dovecot
 from tests.support.logins import secrets_file
 from tests.support.switchboards import in_a_task
 
@@ -79,3 +80,33 @@ async def test_the_page_has_no_barriers_on_any_screen(browser: Browser, site: Si
         assert await window.barriers() == []
         assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert window.complaints == []
+
+
+@pytest.mark.req("IM-1")
+async def test_without_script_an_imap_mailbox_is_added_and_what_is_wrong_stands_beside_it(plain_page: Page) -> None:
+    with dovecot(email=OWNER) as server:
+        await plain_page.goto("/settings/accounts/new")
+        await plain_page.get_by_role("link", name="Other providers (IMAP)").click()
+        await plain_page.get_by_role("link", name="Another server").click()
+        await plain_page.get_by_label("Email address").fill(OWNER)
+        await plain_page.get_by_label("Password").fill("wrong")
+        await plain_page.get_by_label("Host", exact=True).fill("127.0.0.1")
+        await plain_page.get_by_label("Port").fill(str(server.port))
+        await plain_page.get_by_role("button", name="Check and add").click()
+        await expect(plain_page.locator("#e-password")).to_contain_text("refuses the login")
+        await expect(plain_page.get_by_label("Host", exact=True)).to_have_value("127.0.0.1")
+        await plain_page.get_by_label("Password").fill(PASSWORD)
+        await plain_page.get_by_role("button", name="Check and add").click()
+        await expect(plain_page.locator("main")).to_contain_text(f"{OWNER} is added")
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
+async def test_the_imap_page_has_no_barriers_on_any_screen(
+    browser: Browser, site: Site, scheme: str, width: int
+) -> None:
+    view: dict[str, Any] = {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}
+    async with open_window(browser, site, **view) as window:
+        for query in ("", "?provider=fastmail", "?provider=outlook", "?provider=other"):
+            page = await window.open(f"/settings/accounts/imap{query}")
+            assert await window.barriers() == []
+            assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")

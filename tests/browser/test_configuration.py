@@ -29,7 +29,12 @@ async def test_a_model_is_set_and_a_test_call_shows_its_price(window: Window) ->
         await page.get_by_role("button", name="Test the model").click()
         await expect(page.get_by_role("status")).to_contain_text("$0.30 in, $2.50 out for a million tokens")
         await expect(page.get_by_role("status")).to_contain_text("answered in")
-        await expect(page.locator("#restart")).to_contain_text("model.provider")
+        await expect(page.locator("#restart")).to_have_count(0)
+        assert window.site.app.settings.model.name == "simulated-small"
+        await page.get_by_label("Time zone of the day").fill("Europe/Zagreb")
+        await page.locator("section", has=page.locator("#limits")).get_by_role("button", name="Save").click()
+        await expect(page.get_by_role("status")).to_contain_text("Restart Postroom to use backfill.day_zone")
+        await expect(page.locator("#restart")).to_contain_text("backfill.day_zone")
     assert await window.barriers() == []
 
 

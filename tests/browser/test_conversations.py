@@ -67,7 +67,7 @@ async def test_conversations_are_archived_and_brought_back_and_pages_reached_by_
     await expect(page.get_by_label("Search", exact=True)).to_have_value("from:ann gq?")
     await page.get_by_label("Search", exact=True).fill("subject:letter")
     await page.keyboard.press("Enter")
-    await expect(page.locator(".hits")).to_have_text("5 messages match.")
+    await expect(page.locator(".hits")).to_contain_text("5 messages match.")
     await tab_to(page, page.locator("summary", has_text="Save search"))
     await page.keyboard.press("Enter")
     await page.keyboard.press("Tab")

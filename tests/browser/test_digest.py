@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, expect
 
-from postroom.domain.tiers import Tier
+from postroom.domain.terms import Tier
 from tests.support import dashboard_data as scene
 from tests.support.browser import open_window
 from tests.support.dashboards import Site

@@ -12,7 +12,7 @@ import pytest_asyncio
 from playwright.async_api import Browser
 
 from postroom.dashboard.display.rendering import sections
-from postroom.domain.tiers import Tier
+from postroom.domain.terms import Tier
 from postroom.triage.rules.rule import parse_draft
 from postroom.triage.rules.store import add_rule
 from tests.support import dashboard_data as scene

@@ -13,8 +13,8 @@ import pytest
 
 from postroom import audit
 from postroom.accounts.account import NewAccount, add_account, list_accounts
-from postroom.mailboxes.gmail.credentials import OAuthGrant, StaticGrant
-from postroom.mailboxes.gmail.permissions import ASKED_SCOPES, scopes_to_request
+from postroom.mailboxes.credentials import OAuthGrant, StaticGrant
+from postroom.mailboxes.gmail.methods import ASKED_SCOPES, scopes_to_request
 from postroom.queue.inspection import JobFilter, list_jobs
 from postroom.settings import DashboardSettings
 from postroom.sim.gmail.generated import GeneratedMailbox

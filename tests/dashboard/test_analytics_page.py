@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from postroom.app.archive_statistics import count_archive
-from tests.integration.archive.test_statistics import MAIL
+from tests.integration.archive.test_statistics import CONVERSATION, MAIL
 from tests.support.dashboard_data import archive_mail
 from tests.support.dashboards import Site, text_of
 
@@ -42,3 +42,20 @@ async def test_times_have_a_chart_and_a_limit_is_kept(site: Site) -> None:
     assert "First 1 of 3" in said
     assert "Show more" in said
     assert (await site.get("/analytics?by=colour")).status_code == 422
+
+
+async def test_response_times_are_shown_of_both_sides_and_lead_to_the_mail_with_a_person(site: Site) -> None:
+    assert "postroom stats --now" in text_of((await site.get("/analytics/responses")).text)
+    await archive_mail(site, CONVERSATION)
+    await count(site)
+    assert 'href="/analytics/responses"' in (await site.get("/analytics")).text
+    page = (await site.get("/analytics/responses")).text
+    said = text_of(page)
+    assert "Everyone 2 4 h 10 h 1 1 h 1 h" in said
+    assert "ann@one.example 2 4 h 10 h" in said
+    assert "2 people" in said
+    [everyone, ann, _] = (await site.api("GET", "/analytics/responses")).json()["rows"]
+    assert ann["owner"] == everyone["owner"] == {"replies": 2, "median_s": 14_400, "p90_s": 36_000}
+    hits = (await site.api("GET", "/mail", params={"query": ann["search"]})).json()
+    assert len(hits["items"]) == 3
+    assert "First 1 of 2 people" in text_of((await site.get("/analytics/responses?limit=1")).text)

@@ -63,6 +63,16 @@ async def test_no_call_breaks_the_api_or_gets_an_undescribed_answer(tmp_path: Pa
     assert called.calls > 200
 
 
+async def test_an_address_that_is_too_long_is_answered_as_described(furnished: FurnishedDashboard) -> None:
+    site = furnished.site
+    described = (await site.get("/api/openapi.json")).json()
+    assert all("414" in operation["responses"] for path in described["paths"].values() for operation in path.values())
+    answer = await asyncio.to_thread(requests.get, f"{site.url}/api/queue?after={'q' * 9_000}", timeout=10)
+    kind = answer.headers["content-type"]
+    assert answer.status_code == 414
+    assert kind in described["paths"]["/api/queue"]["get"]["responses"]["414"]["content"]
+
+
 @pytest.mark.chaos
 async def test_no_call_of_very_many_breaks_the_api_or_gets_an_undescribed_answer(furnished: FurnishedDashboard) -> None:
     called = await _called(furnished, examples=100)

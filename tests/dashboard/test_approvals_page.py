@@ -11,7 +11,8 @@ from sqlalchemy import select, update
 
 from postroom.accounts.account import NewAccount, add_account
 from postroom.actions.scheduling import ActionIntake
-from postroom.audit import AuditFilter, list_entries
+from postroom.actions.undo import take_back
+from postroom.audit import Actor, AuditFilter, list_entries
 from postroom.db import Tx
 from postroom.db.tables.mail import messages
 from postroom.db.tables.queue import jobs
@@ -19,6 +20,7 @@ from postroom.db.tables.triage import actions, decisions
 from postroom.domain import jobs as names
 from postroom.domain.actions import DOING, ActionOrder, ActionType, Origin, Proposal, parse_action
 from postroom.domain.clock import ManualClock
+from postroom.domain.errors import BadInput
 from postroom.domain.ids import new_id
 from tests.support.dashboard_data import add_one_rule
 from tests.support.dashboards import Site, open_site, text_of
@@ -191,8 +193,30 @@ async def test_an_approval_is_undone_by_one_press(site: Site) -> None:
     said = await after(site, await site.post("/approvals/undo", action=ids))
     assert "2 actions wait for approval again." in said
     assert {await status(site, each) for each in ids} == {"approved_pending"}
-    await site.post("/approvals", verdict="reject", action=ids)
     assert "2 could not be taken back" in await after(site, await site.post("/approvals/undo", action=ids))
+
+
+@pytest.mark.req("UX-1")
+async def test_a_rejection_is_undone_by_one_press_for_a_moment_and_only_by_who_rejected(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    async with open_site(tmp_path / "home", clock=clock) as site:
+        ids = [await ask(site, f"Lunch {number}") for number in range(2)]
+        page = (await site.get((await site.post("/approvals", verdict="reject", action=ids)).headers["location"])).text
+        assert 'action="/approvals/undo"' in page
+        other = Actor("discord", "ana")
+        with pytest.raises(BadInput, match="is rejected"):
+            await site.app.database.write(lambda tx: take_back(tx, site.app.queue, ids[0], other))
+        said = await after(site, await site.post("/approvals/undo", action=ids))
+        assert "2 actions wait for approval again." in said
+        assert {await status(site, each) for each in ids} == {"approved_pending"}
+        which = AuditFilter(subject_type="action", subject_id=ids[0])
+        entries = (await site.app.database.read(lambda tx: list_entries(tx, which))).entries
+        assert [each.action for each in entries] == ["action.reopen", "action.reject"]
+        await site.post("/approvals", verdict="reject", action=ids)
+        clock.advance(61)
+        assert "2 could not be taken back" in await after(site, await site.post("/approvals/undo", action=ids))
+        assert {await status(site, each) for each in ids} == {"rejected"}
 
 
 @pytest.mark.req("UX-1")

@@ -12,19 +12,25 @@ import pytest
 
 from postroom.accounts.account import NewAccount, add_account, mailbox_id
 from postroom.accounts.troubled import ArrivalLane, MessageTrouble, TroubleKind, record_trouble
+from postroom.app.archive_runner import index_handler
 from postroom.archive.certificates import ArchiveProof, Removal, RemovalAction, RemovalResult
 from postroom.archive.messages import IncomingMail, Provenance
 from postroom.archive.shards.certificates import Certificates
 from postroom.db import Tx
 from postroom.domain.clock import ManualClock
+from postroom.domain.jobs import ARCHIVE_INDEX, CATALOGUE
+from postroom.queue import JobQueue, NewJob
 from postroom.sync.alerts import Alert, AlertCondition, AlertLevel, add_outcomes, settle
 from postroom.sync.fetch import record_bad
 from postroom.sync.slices import Granularity, Slice
 from postroom.sync.state import begin_walk, finish_slice
+from postroom.telemetry import metrics
 from tests.support import dashboard_data as scene
 from tests.support.archives import ME
+from tests.support.attachments import with_attachments
 from tests.support.backfills import add_history
 from tests.support.dashboards import Site, open_site, text_of
+from tests.support.queues import run_until_idle
 from tests.support.switchboards import in_a_task
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -35,6 +41,26 @@ OLD = b"From: ann@example.org\r\nSubject: Lunch\r\nDate: Tue, 2 Mar 1999 10:00:0
 async def site(database_url: str, tmp_path: Path) -> AsyncIterator[Site]:
     async with in_a_task(open_site(tmp_path / "home", database_url, ManualClock(NOW))) as opened:
         yield opened
+
+
+@pytest.mark.req("FD-1", "FD-2")
+async def test_attachments_are_indexed_by_the_job_and_the_page_says_how_many_parts_are_searchable(site: Site) -> None:
+    files = [("a.txt", b"hiddenword"), ("b.bin", bytes(range(256)))]
+    await scene.archive_mail(site, [with_attachments(number, files) for number in range(3)])
+    assert "Searchable text" not in (await site.get("/archive")).text
+    queue = JobQueue(site.app.database, CATALOGUE, site.app.clock)
+    for _ in range(2):
+        await queue.enqueue(NewJob(ARCHIVE_INDEX.name, key="index"))
+        await run_until_idle(queue, {ARCHIVE_INDEX.name: index_handler(site.app)})
+    said = text_of((await site.get("/archive")).text)
+    assert "Indexed 3 3 6 Kind not supported 0 3 3 All parts 3 6 9" in said
+    counted = (await site.api("GET", "/archive/coverage")).json()
+    assert counted["accounts"][ME]["attachments"] == {"indexed": 3, "kind not supported": 3}
+    found = (await site.api("GET", "/mail", params={"query": "attachment:hiddenword"})).json()["items"]
+    assert [row["attachment"] for row in found] == ["a.txt"] * 3
+    assert "a.txt" in text_of((await site.get("/mail?query=hiddenword")).text)
+    counts = {sample.labels["state"]: sample.value for sample in metrics.samples() if "archive_parts" in sample.name}
+    assert not counts or counts["indexed"] == 6
 
 
 def seconds(year: int, month: int = 1) -> int:
@@ -117,7 +143,7 @@ async def test_bad_messages_alerts_and_their_course_are_shown(site: Site) -> Non
     said = text_of(page)
     assert "60 bad messages" in said
     assert "Critical: 60 messages went bad." in said
-    assert "60 of the last 1,000 messages could not be fetched or read (6.0 %)" in said
+    assert "60 of the last 1,000 messages could not be fetched or read (6.0%)" in said
     assert "Share of bad messages" in page
     first = (await site.get(f"/archive/bad?account={ME}")).text
     assert "m000" in first

@@ -6,7 +6,8 @@ import pytest
 
 from postroom import audit
 from postroom.app.auditing import sealing, verify_audit
-from postroom.audit import Actor
+from postroom.audit import SYSTEM, Actor
+from postroom.dashboard.security.passphrase import make_link
 from postroom.db import Tx
 from postroom.triage.rules.store import remove_rule
 from tests.support import dashboard_data as scene
@@ -92,3 +93,11 @@ async def test_things_have_their_names_and_pages_and_filters_are_choices(site: S
     assert f'<option value="{gone.id}" selected>Short-lived</option>' in chosen
     assert "Rule removed" in text_of(chosen.split("Before and after")[1])
     assert "Account added" not in text_of(chosen.split("Before and after")[1])
+
+
+async def test_a_passphrase_link_has_a_name(site: Site) -> None:
+    await site.app.database.write(lambda tx: make_link(tx, SYSTEM, site.app.clock.now()) and None)
+    [entry] = (await site.api("GET", "/audit?action=dashboard.link")).json()["items"]
+    page = (await site.get("/audit?action=dashboard.link")).text
+    assert "One-time link" in text_of(page)
+    assert entry["subject_id"] not in text_of(page)

@@ -18,9 +18,8 @@ from postroom.audit import AuditFilter
 from postroom.db.tables.access import dashboard_sessions
 from postroom.domain.clock import ManualClock
 from postroom.domain.ids import new_id
-from postroom.domain.money import Micros, from_cents
+from postroom.domain.money import Micros, NewCall, Reserved, from_cents
 from postroom.domain.roles import Role
-from postroom.domain.spending import NewCall, Reserved
 from postroom.switchboard.backfill import ledger
 from postroom.switchboard.backfill.admission import open_gate
 from postroom.switchboard.backfill.job import find_job

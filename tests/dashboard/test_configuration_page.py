@@ -45,9 +45,12 @@ async def test_the_model_is_set_tested_and_shown_with_where_it_comes_from(site: 
         stored = await site.post(PAGE, intent="secrets", model_key=sim.token)
         assert stored.status_code == 303
         page = (await site.get(PAGE)).text
-        assert "Restart Postroom to use what is new: model.provider , model.name" in text_of(page)
+        assert "Restart Postroom" not in text_of(page)
+        assert "in every process within 5 seconds" in text_of(page)
+        assert "Only backfill.day_zone needs a restart" in text_of(page)
+        assert site.app.settings.model.base_url == sim.url
         assert 'value="sim &#34;漢字&#34;"' in page
-        assert "Restart Postroom to use what is new" in text_of((await site.get("/settings")).text)
+        assert "漢字" in text_of((await site.get("/settings")).text)
         assert "One is in the vault" in page
         await site.post(PAGE, intent="test")
         tested = await site.get(PAGE)
@@ -93,6 +96,50 @@ async def test_what_the_environment_sets_is_fixed_and_the_backfill_switch_never_
         loaded = read_layers(home).settings().backfill
         assert (loaded.enabled, loaded.daily_cost_cap_cents, loaded.rate_limit_per_hour) == (False, 750, 8)
         assert "the dashboard" in text_of((await site.get("/settings")).text)
+
+
+async def test_what_needs_a_restart_says_so_and_what_does_not_holds_at_once(site: Site) -> None:
+    limits = {"backfill_day_zone": "Europe/Zagreb", "backfill_daily_cost_cap_cents": "3.21"}
+    assert (await site.post(PAGE, intent="limits", version=version(site), **limits)).status_code == 303
+    said = text_of((await site.get(PAGE)).text)
+    assert "Restart Postroom to use backfill.day_zone" in said
+    assert "Restart Postroom to use what is new: backfill.day_zone ." in said
+    backfill = site.app.settings.backfill
+    assert (backfill.day_zone, backfill.daily_cost_cap_cents) == ("UTC", 321)
+    answer = await site.api(
+        "POST", "/settings/values", json={"version": version(site), "values": {"model.timeout_s": "9"}}
+    )
+    assert (answer.json()["changed"], answer.json()["need_restart"]) == (["model.timeout_s"], ["backfill.day_zone"])
+
+
+async def test_the_digest_is_switched_on_from_its_page_and_used_at_once(site: Site) -> None:
+    assert 'href="/settings/edit#digest"' in (await site.get("/digest")).text
+    page = (await site.get(PAGE)).text
+    assert "Every Monday" in text_of(page)
+    wrong = await site.post(PAGE, intent="digest", version=version(site), digest_every="weekly", digest_at="25:00")
+    assert (wrong.status_code, "is not a time of day" in text_of(wrong.text)) == (422, True)
+    digest = {"digest_every": "weekly", "digest_at": "06:30", "digest_zone": "Europe/Zagreb"}
+    saved = await site.post(PAGE, intent="digest", version=version(site), **digest)
+    assert saved.headers["location"] == f"{PAGE}#digest"
+    assert "Restart Postroom" not in text_of((await site.get(PAGE)).text)
+    assert "weekly" in text_of((await site.get("/digest")).text)
+    said = text_of((await site.get("/digest")).text)
+    assert "Days begin at midnight in Europe/Zagreb" in said
+    [entry] = await entries(site, "settings.change")
+    assert (entry.before["digest.every"], entry.after["digest.every"]) == ("off", "weekly")
+
+
+async def test_a_broken_file_is_shown_on_the_overview_and_changes_nothing(site: Site) -> None:
+    path = site.app.settings.home / "dashboard.toml"
+    path.write_text("[backfill]\nrate_limit_per_hour = -5\n")
+    site.app.current.refresh()
+    said = text_of((await site.get("/")).text)
+    assert "Changed settings are not used: backfill.rate_limit_per_hour" in said
+    assert "Postroom goes on with those it had" in said
+    assert "The settings cannot be read" in text_of((await site.get(PAGE)).text)
+    path.unlink()
+    site.app.current.refresh()
+    assert "Changed settings" not in text_of((await site.get("/")).text)
 
 
 REFUSED = [

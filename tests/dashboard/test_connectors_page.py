@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from postroom.domain.clock import ManualClock
-from postroom.domain.tiers import Tier
+from postroom.domain.terms import Tier
 from tests.support import dashboard_data as scene
 from tests.support.dashboards import Site, open_site, text_of
 from tests.support.mail import ME
@@ -52,15 +52,15 @@ async def test_the_detail_has_a_pie_with_counts_percentages_and_the_time_of_the_
     await scene.add_live_mail(site, {Tier.DEFAULT: 90}, timedelta(minutes=5), endpoint_identity="other@example.org")
     page = (await site.get(f"/connectors/gmail/{ME}")).text
     said = text_of(page)
-    assert "High priority 2 20 %" in said
-    assert "Interactive 3 30 %" in said
-    assert "Default 5 50 %" in said
+    assert "High priority 2 20%" in said
+    assert "Interactive 3 30%" in said
+    assert "Default 5 50%" in said
     assert re.search(r"UTC to \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", said)
-    assert "Known contact High priority 2 20 %" in said
+    assert "Known contact High priority 2 20%" in said
     (drawn,) = re.findall(r'src="data:image/svg\+xml;base64,([^"]+)" alt="Mail by tier', page)
     svg = base64.b64decode(drawn).decode()
     assert svg.count("<path") == 3
-    assert "<desc>High priority 2 (20 %), Interactive 3 (30 %), Default 5 (50 %)</desc>" in svg
+    assert "<desc>High priority 2 (20%), Interactive 3 (30%), Default 5 (50%)</desc>" in svg
 
 
 @pytest.mark.req("PQ-9")
@@ -129,6 +129,16 @@ async def test_counters_and_checkpoint_are_shown_whatever_the_connector_wrote_th
     assert "<img src=x" not in page
     assert "</pre>" not in page
     assert "\u202e" not in page
+
+
+async def test_a_time_in_a_checkpoint_is_shown_as_times_are_everywhere(site: Site) -> None:
+    odd = {"walk": "0001-01-01T00:00:00+14:00", "local": "2026-05-04T03:02:01", "word": "The end"}
+    await scene.add_heartbeat(site, checkpoint={"last_pass": "2026-05-04T03:02:01+00:00", **odd})
+    page = (await site.get(f"/connectors/gmail/{ME}")).text
+    assert re.search(r'<time datetime="2026-05-04T03:02:01[^>]*>', page)
+    assert "Last pass 2026-05-04T03:02:01" not in text_of(page)
+    for text in odd.values():
+        assert text in text_of(page)
 
 
 async def test_a_connector_that_never_called_is_not_found(site: Site) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from postroom.audit import AuditFilter, list_entries
 from postroom.domain.roles import Permission, Role
-from postroom.switchboard import tier_policy
-from postroom.switchboard.category_book import CategoryBook
+from postroom.switchboard import definitions
+from postroom.switchboard.definitions import CategoryBook
 from tests.support.dashboards import Site, text_of
 
 pytestmark = pytest.mark.req("UX-2")
@@ -32,7 +32,7 @@ async def test_the_policy_is_reviewed_as_a_difference_and_then_saved(site: Site)
     assert (await site.api("GET", "/policy")).json() == now, "nothing is saved yet"
     saved = await site.post(POLICY, intent="save", version=now["version"], text=RULE.replace("\n", "\r\n"))
     assert saved.headers["location"] == "/filters#policy"
-    [rule] = await site.read(tier_policy.all_policy_rules)
+    [rule] = await site.read(definitions.all_policy_rules)
     assert (rule["note"], rule["tier"]) == ("Offers <b>", 2)
     stale = await site.post(POLICY, intent="save", version=now["version"], text="")
     assert stale.status_code == 422
@@ -42,7 +42,7 @@ async def test_the_policy_is_reviewed_as_a_difference_and_then_saved(site: Site)
     assert "line 3, rule 1, tier: is more than 3" in text_of(wrong.text)
     assert "tier = 7" in wrong.text
     assert "No changes." in (await site.post(POLICY, intent="check", text=RULE)).text
-    assert len(await site.read(tier_policy.all_policy_rules)) == 1
+    assert len(await site.read(definitions.all_policy_rules)) == 1
     assert await count(site, "policy.change") == 1
 
 

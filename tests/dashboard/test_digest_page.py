@@ -9,7 +9,7 @@ import pytest
 
 from postroom.domain.clock import ManualClock
 from postroom.domain.roles import Role
-from postroom.domain.tiers import Tier
+from postroom.domain.terms import Tier
 from postroom.settings import DigestSettings
 from tests.support import dashboard_data as scene
 from tests.support.dashboards import Site, open_site, text_of

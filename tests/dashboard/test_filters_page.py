@@ -11,9 +11,9 @@ import pytest
 from postroom.audit import SYSTEM, AuditFilter, list_entries
 from postroom.dashboard.filters.routes import TIER_RULES
 from postroom.domain.clock import ManualClock
-from postroom.domain.tiers import AssignmentRule
+from postroom.domain.terms import AssignmentRule
 from postroom.settings import QueueSettings
-from postroom.switchboard import tier_policy
+from postroom.switchboard import definitions
 from tests.support import dashboard_data as scene
 from tests.support.dashboards import Site, open_site, text_of
 
@@ -47,7 +47,7 @@ async def test_contacts_are_shown_with_their_source_and_freshness(tmp_path: Path
         said = text_of((await site.get("/filters")).text)
         assert "Fresh" in said
         assert "1 hour ago ( 2026-01-01 00:00:00 UTC )" in said
-        assert "people you wrote to 2, address books (vCard) 1" in said
+        assert "2 you wrote to, 1 from address books (vCard)" in said
         clock.advance(1)
         assert "Stale" in text_of((await site.get("/filters")).text)
         assert (await site.api("GET", "/filters")).json()["contacts"]["freshness"] == "stale"
@@ -68,7 +68,7 @@ async def test_the_ingestion_policy_is_shown_in_its_order_as_text(site: Site) ->
         {"tier": 3, "condition": {"subject": "<b>sale</b>"}, "note": "No <i>adverts</i>"},
         {"tier": 2, "condition": {"headers": {"List-Id": "."}, "bulk": True}, "note": "Lists", "enabled": False},
     ]
-    await site.write(lambda tx: tier_policy.replace_policy(tx, rules, SYSTEM, site.app.clock.now()))
+    await site.write(lambda tx: definitions.replace_policy(tx, rules, SYSTEM, site.app.clock.now()))
     page = (await site.get("/filters")).text
     said = text_of(page)
     assert "1 No &lt;i&gt;adverts&lt;/i&gt; Skip Subject: &lt;b&gt;sale&lt;/b&gt;" in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tarfile
 import zipfile
 from collections.abc import AsyncIterator
 from io import BytesIO
@@ -51,6 +52,16 @@ def zip_of(**members: bytes) -> bytes:
     return data.getvalue()
 
 
+def tar_of(mode: str, **members: bytes) -> bytes:
+    data = BytesIO()
+    with tarfile.open(fileobj=data, mode=mode) as package:  # type: ignore[call-overload]
+        for name, content in members.items():
+            member = tarfile.TarInfo(f"../{name}.eml")
+            member.size = len(content)
+            package.addfile(member, BytesIO(content))
+    return data.getvalue()
+
+
 async def upload(site: Site, *files: tuple[str, bytes], account: str = ME, csrf: str | None = None) -> httpx2.Response:
     fields = {"csrf": site.csrf if csrf is None else csrf, "account": account}
     return await site.http.post(
@@ -82,6 +93,8 @@ async def test_files_of_every_kind_are_imported_and_then_removed(site: Site, tmp
         ("Posteingang ü.dat", (tmp_path / "m").read_bytes()),
         ("letter.txt", letter("three")),
         ("pack.bin", zip_of(a=letter("four"), b=letter("five"), c=letter("one"))),
+        ("takeout-1.tgz", tar_of("w:gz", a=letter("six"), b=letter("one"), c=b"Shopping: milk")),
+        ("takeout-2.tar", tar_of("w", a=letter("seven"))),
     ]
     answer = await upload(site, *files)
     assert (answer.status_code, answer.headers["location"]) == (303, "/archive#imports")
@@ -90,12 +103,15 @@ async def test_files_of_every_kind_are_imported_and_then_removed(site: Site, tmp
         ("Posteingang ü.dat", "completed", 2, 0),
         ("letter.txt", "completed", 1, 0),
         ("pack.bin", "completed", 2, 1),
+        ("takeout-1.tgz", "completed", 1, 1),
+        ("takeout-2.tar", "completed", 1, 0),
     ]
     assert left_in(site) == []
     with site.app.archive.backend.reader() as reader:
-        assert reader.count(ME) == 5
+        assert reader.count(ME) == 7
     page = text_of((await site.get("/archive")).text)
-    assert "Importing 3 files." in page
+    assert "Importing 5 files." in page
+    assert "1 skipped as not mail" in page
     assert "Posteingang ü.dat" in page
     for each in done:
         assert (await site.post(f"/archive/imports/{each['id']}/forget")).status_code == 303

@@ -152,7 +152,7 @@ async def test_a_message_says_what_was_decided_and_done_and_why(site: Site) -> N
     page = (await site.get(f"/mail/{ME}/{keys[0]}")).text
     said = text_of(page)
     assert "High priority by known contact" in said
-    assert "by the model, 90 % sure" in said
+    assert "by the model, 90% sure" in said
     assert "Needs review" in said
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert "<script>alert" not in page

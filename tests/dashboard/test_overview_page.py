@@ -14,9 +14,8 @@ from postroom.db.tables.accounts import accounts
 from postroom.db.tables.queue import jobs
 from postroom.domain.clock import ManualClock
 from postroom.domain.jobs import SYNC
-from postroom.domain.money import Micros
-from postroom.domain.spending import NewCall, Reserved
-from postroom.domain.tiers import Tier
+from postroom.domain.money import Micros, NewCall, Reserved
+from postroom.domain.terms import Tier
 from postroom.queue import NewJob
 from postroom.settings import BackfillSettings
 from tests.support import dashboard_data as scene
@@ -40,12 +39,12 @@ async def test_it_counts_live_mail_of_today_by_tier(tmp_path: Path) -> None:
         await scene.add_live_mail(site, {Tier.DEFAULT: 50}, direction="outbound")
         mail = (await site.api("GET", "/overview")).json()["mail"]
         assert {each["tier"]: (each["messages"], each["share"]) for each in mail["tiers"]} == {
-            "high_priority": (1, "25 %"),
-            "interactive": (0, "0 %"),
-            "default": (3, "75 %"),
+            "high_priority": (1, "25%"),
+            "interactive": (0, "0%"),
+            "default": (3, "75%"),
         }
         page = (await site.get("/")).text
-        assert 'alt="Mail today by tier: High priority 1 (25 %), Interactive 0 (0 %), Default 3 (75 %)"' in page
+        assert 'alt="Mail today by tier: High priority 1 (25%), Interactive 0 (0%), Default 3 (75%)"' in page
 
 
 async def test_it_says_how_long_mail_waits_in_each_tier(site: Site) -> None:
@@ -101,7 +100,7 @@ async def test_spending_stands_against_the_caps(tmp_path: Path) -> None:
         assert (job["settled"], job["reserved"], job["cap"]) == (2_000_000, 500_000, 4_000_000)
         said = text_of((await site.get("/")).text)
         assert "Finance me@example.org Active $2.00 of $4.00 + $0.50 reserved" in said
-        assert "62 %" in said
+        assert "62%" in said
 
 
 async def test_processes_that_keep_each_other_from_syncing_are_named_with_what_to_start(tmp_path: Path) -> None:

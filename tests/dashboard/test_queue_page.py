@@ -8,7 +8,7 @@ from sqlalchemy import update
 from postroom import audit
 from postroom.db.tables.queue import jobs
 from postroom.domain.ids import new_id
-from postroom.domain.tiers import Tier
+from postroom.domain.terms import Tier
 from postroom.queue import JobState, NewJob, QueueName
 from tests.support.dashboard_data import add_live_mail
 from tests.support.dashboards import Site, text_of

@@ -10,11 +10,15 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from postroom.actions import requests
 from postroom.actions.unsubscribing import Unsubscription, record_unsubscription
 from postroom.archive.messages import IncomingMail, Provenance
+from postroom.audit import Actor
 from postroom.dashboard.mail import mailing_lists
+from postroom.db import Tx
 from postroom.db.tables.mail import unsubscriptions
 from postroom.db.tables.triage import actions
+from postroom.domain.actions import parse_action
 from postroom.domain.roles import Permission, Role
 from postroom.mail.unsubscribing import UnsubscribeWay
 from tests.support.actions import ActionScene, make_message
@@ -81,9 +85,9 @@ async def test_senders_are_listed_by_volume_or_by_what_stays_unread(
     await lists.arrives("ann@friends.example", {})
     await lists.arrives("old@paper.example", LINK_ONLY, days_ago=100)
     said = await lists.says()
-    assert "The News news@lists.example 3 33 %" in said
+    assert "The News news@lists.example 3 33%" in said
     assert "asks lists.example" in said
-    assert "deals@shop.example 2 100 %" in said
+    assert "deals@shop.example 2 100%" in said
     assert said.index("The News") < said.index("deals@shop.example")
     assert "friends.example" not in said
     assert "paper.example" not in said
@@ -173,3 +177,22 @@ async def test_a_list_that_still_sends_after_ten_days_is_shown_as_such(lists: Li
     assert states == {"stubborn": ("still_sending", 2), "slow": ("waiting", 0), "good": ("stopped", 0)}
     assert found["senders"] == []
     assert "Still sending 2 messages" in await lists.says()
+
+
+async def test_what_waits_for_approval_names_whom_unsubscribing_contacts(lists: ListMail) -> None:
+    path = await lists.arrives("news@lists.example", list_headers())
+    scene, key = lists.scene, path.rpartition("/")[2]
+    who = Actor("agent", "helper")
+
+    def propose(tx: Tx) -> str:
+        target = requests.message_named(tx, key)
+        return requests.propose_action(tx, scene.queue, target, parse_action("unsubscribe"), "", who, timedelta(days=7))
+
+    assert "waiting for approval" not in await lists.says("/rules")
+    action_id = await lists.site.write(propose)
+    assert "Approvals 1 waiting for approval Review" in await lists.says("/rules")  # the badge, on every page
+    would = "Unsubscribe from the list that sent the message (contacts lists.example)"
+    assert would in await lists.says("/approvals")
+    assert would in await lists.says(f"/actions/{action_id}")
+    [waiting] = (await lists.site.api("GET", "/approvals")).json()
+    assert waiting["summary"] == would

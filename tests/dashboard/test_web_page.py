@@ -91,6 +91,11 @@ async def test_a_source_is_added_by_its_address_and_managed_on_the_page(site: Si
     assert (await site.api("POST", f"/web/sources/{slug}/unpause")).status_code == 200
     assert (await site.post(f"/web/sources/{slug}/notify", notify="email")).status_code == 303
     assert (await site.api("GET", "/web")).json()["sources"][0]["notify"] == ["email"]
+    assert (source["every"], source["endpoints"][0]["every"]) == ("daily", "daily")
+    assert (await site.post(f"/web/sources/{slug}/schedule", every="6h")).status_code == 303
+    assert (await site.api("GET", "/web")).json()["sources"][0]["every"] == "6h"
+    assert "every 6 hours" in (await site.get("/web")).text
+    assert (await site.post(f"/web/sources/{slug}/schedule", every="never")).status_code == 422
     assert (await site.post(f"/web/sources/{slug}/remove")).status_code == 303
     assert (await site.api("GET", "/web")).json()["sources"] == []
     assert await audited(site, "web_source.add") == 1
@@ -106,7 +111,7 @@ async def test_an_address_is_previewed_with_the_pages_that_it_lists_and_followed
     assert preview.status_code == 200
     assert "Kind feed" in said
     assert f"{world.url}/1" in said
-    assert "Checked not by itself" in said
+    assert "Checked not automatically" in said
     assert "Nothing is followed yet." in said
     assert 'value="email" checked' in preview.text
     assert (await site.api("GET", "/web")).json()["sources"] == []
@@ -218,7 +223,7 @@ async def test_a_failed_run_says_why_and_is_resumed_by_a_worker(site: Site) -> N
     await scene.fail_run(site, run.id, "the sitemap could not be read", (f"{scene.SITE_URL}/sitemap.xml", "503"))
     page = await site.get(f"/web/runs/{run.id}")
     said = text_of(page.text)
-    for part in ("the sitemap could not be read", "7 of up to 1,000", "3 waiting", "4 fetched", "503", "Resume"):
+    for part in ("The sitemap could not be read", "7 of up to 1,000", "3 waiting", "4 fetched", "503", "Resume"):
         assert part in said, part
     assert (await site.post(f"/web/runs/{run.id}/resume")).status_code == 303
     detail = (await site.api("GET", f"/web/runs/{run.id}")).json()
@@ -240,7 +245,7 @@ async def test_a_run_is_cancelled_for_good(site: Site) -> None:
     scene.follow_sources(site)
     run = await scene.add_run(site)
     assert (await site.post(f"/web/runs/{run.id}/cancel")).status_code == 303
-    assert "cancelled by owner" in (await site.get(f"/web/runs/{run.id}")).text
+    assert "Cancelled by owner" in (await site.get(f"/web/runs/{run.id}")).text
     assert (await site.api("POST", f"/web/runs/{run.id}/cancel")).status_code == 422
     assert (await site.api("POST", f"/web/runs/{run.id}/resume")).status_code == 422
     assert (await site.api("GET", f"/web/runs/{new_id()}")).status_code == 404

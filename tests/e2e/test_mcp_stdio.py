@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -16,6 +17,7 @@ from mcp.client.stdio import stdio_client
 from mcp.shared.exceptions import MCPError
 
 from tests.support.commands import command, environment
+from tests.support.documents import pdf
 from tests.support.mail import letter
 
 OWNER = "me@example.org"
@@ -25,7 +27,9 @@ WITH_FILES = (
     'MIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary="b"\r\n\r\n'
     "--b\r\nContent-Type: text/plain\r\n\r\nSee below.\r\n"
     '--b\r\nContent-Type: text/csv\r\nContent-Disposition: attachment; filename="menu.csv"\r\n\r\nsoup,4\r\n'
-    '--b\r\nContent-Type: application/pdf\r\nContent-Disposition: attachment; filename="m.pdf"\r\n\r\n%PDF\r\n'
+    '--b\r\nContent-Type: application/pdf\r\nContent-Disposition: attachment; filename="m.pdf"\r\n'
+    f"Content-Transfer-Encoding: base64\r\n\r\n{base64.encodebytes(pdf('Soup of the day')).decode()}\r\n"
+    '--b\r\nContent-Type: image/png\r\nContent-Disposition: attachment; filename="m.png"\r\n\r\n\0PNG\r\n'
     "--b--\r\n"
 ).encode()
 
@@ -107,18 +111,24 @@ async def test_it_reads_conversations_attached_text_and_counts(home: Path) -> No
             return answer.structured_content or {}
 
         read = await called("read_message", id="<menu@example.com>")
-        assert [(each["number"], each["filename"]) for each in read["attachments"]] == [(0, "menu.csv"), (1, "m.pdf")]
+        assert [(each["number"], each["filename"]) for each in read["attachments"]] == [
+            (0, "menu.csv"),
+            (1, "m.pdf"),
+            (2, "m.png"),
+        ]
         menu = await called("read_attachment", id=read["key"], attachment=0)
         assert (menu["text"].strip(), menu["note"]) == ("soup,4", None)
-        unread = await called("read_attachment", id=read["key"], attachment=1)
-        assert (unread["text"], unread["note"]) == (None, "Attachments of type application/pdf are not read yet.")
+        printed = await called("read_attachment", id=read["key"], attachment=1)
+        assert (printed["text"].strip(), printed["note"]) == ("Soup of the day", None)
+        unread = await called("read_attachment", id=read["key"], attachment=2)
+        assert (unread["text"], unread["note"]) == (None, "Attachments of type image/png are not read.")
         conversation = await called("read_conversation", id=read["key"])
         assert [each["text"] for each in conversation["messages"]] == ["See below."]
         counted = await called("archive_stats", by="domain")
         assert {row["value"]: row["messages"] for row in counted["rows"]} == {"friends.example": 3, "example.com": 1}
         assert (await called("show_digest"))["received"] == 0
         missing = await client.call_tool("read_attachment", {"id": read["key"], "attachment": 7})
-        assert (missing.is_error, "numbered 0 to 1" in str(missing.content)) == (True, True)
+        assert (missing.is_error, "numbered 0 to 2" in str(missing.content)) == (True, True)
 
 
 @pytest.mark.req("UX-4")
@@ -139,7 +149,7 @@ async def test_resources_and_prompts_hold_mail_as_data(home: Path) -> None:
             assert "<b>" not in text
         assert '"list_review":{"items":[]' in text_of((await client.read_resource("postroom://attention")).contents[0])
         prompts = {each.name: each for each in (await client.list_prompts()).prompts}
-        assert prompts.keys() == {"needs_me", "today", "find", "conversation"}
+        assert prompts.keys() == {"needs_me", "today", "find", "ask", "conversation"}
         assert prompts["needs_me"].title == "Summarise what needs me"
         wanted = await client.get_prompt("needs_me")
         assert [message.role for message in wanted.messages] == ["user", "user"]

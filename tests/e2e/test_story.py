@@ -25,13 +25,11 @@ from postroom.demo.archive_steps import (
 )
 from postroom.demo.decision_steps import a_burst_in_the_morning, approve_what_waits, rules_and_model, undo_an_action
 from postroom.demo.demo_session import DemoSession, open_demo_session
-from postroom.demo.letters import CONFIRMATION, MEETING, MORNING, PRIZE
-from postroom.demo.stand_ins import StandIns, open_stand_ins, write_home
+from postroom.demo.stand_ins import CONFIRMATION, MEETING, MORNING, PRIZE, StandIns, open_stand_ins, write_home
 from postroom.domain.actions import ActionStatus
-from postroom.domain.backfill import BackfillStatus
 from postroom.domain.roles import Role
-from postroom.domain.tiers import Tier
-from postroom.mailboxes.gmail.credentials import StaticGrant
+from postroom.domain.terms import BackfillStatus, Tier
+from postroom.mailboxes.credentials import StaticGrant
 from postroom.queue import JobState
 from postroom.queue.inspection import JobFilter, list_jobs
 from postroom.sim.gmail.generated import GeneratedMailbox
@@ -108,11 +106,11 @@ async def rules_and_model_decide(scene: DemoSession) -> None:
     decided = (await rules_and_model(scene)).decided
     done, waits = ActionStatus.COMPLETED, ActionStatus.APPROVED_PENDING
     assert [(each.by, each.action, each.status) for each in decided] == [
-        ("rule", "apply_label=Bills", done),
-        ("rule", "archive", done),
-        ("rule", "trash", waits),
-        ("model", "star", done),
-        ("model", "archive", waits),
+        ("rule", "Label “Bills”", done),
+        ("rule", "Archive", done),
+        ("rule", "Trash", waits),
+        ("model", "Star", done),
+        ("model", "Archive", waits),
     ]
 
 

@@ -14,7 +14,7 @@ from postroom.db import Database
 from postroom.db.tables.mail import messages
 from postroom.db.tables.triage import decisions
 from postroom.domain.roles import Role
-from postroom.domain.tiers import Tier
+from postroom.domain.terms import Tier
 from postroom.queue import JobContext
 from postroom.queue.worker import Worker
 from postroom.settings import QueueSettings, WorkerSettings

@@ -24,11 +24,12 @@ from mcp import MCPError
 from sqlalchemy import event, inspect, make_url, text
 from sqlalchemy.engine import Engine
 
+from postroom.archive.indexing import index_all
 from postroom.archive.service import open_archive
 from postroom.db import Database, Dialect, Tx, connect
 from postroom.db.opening import SCHEMA_HEAD, schema_revision, unmigrated
 from postroom.domain.roles import Permission, Role, all_permissions
-from postroom.mailboxes.gmail.credentials import GrantStore, StaticGrant
+from postroom.mailboxes.credentials import GrantStore, StaticGrant
 from postroom.settings import DatabaseSettings, load
 from postroom.switchboard.tokens import list_tokens
 from postroom.vault import Vault
@@ -211,6 +212,19 @@ async def test_the_archive_verifies_and_its_certificates_prove_what_it_holds(old
             assert (hashlib.sha256(raw).hexdigest(), len(raw)) == (proof.sha256, proof.size)
 
 
+@pytest.mark.req("FD-1", "FD-2")
+async def test_every_part_of_its_mail_is_counted_and_its_attachments_are_indexed(old: OldHome) -> None:
+    email = old.known["email"]
+    [before] = [each for each in await old.ask("archive", "coverage") if each["account"] == email]
+    with open_archive(load()) as archive, archive.writer("a test") as writer:
+        assert index_all(archive, writer, email) == before["states"]["waits"]["attachments"]
+    [after] = [each for each in await old.ask("archive", "coverage") if each["account"] == email]
+    assert after["states"]["waits"] == {"messages": 0, "attachments": 0}
+    assert after["parts"] == before["parts"] > 0
+    assert (await old.ask("verify"))["sound"]
+    assert (await old.ask("search", "from:power.example bill"))["hits"]
+
+
 async def test_commands_answer(old: OldHome) -> None:
     found = (await old.ask("search", "from:power.example bill"))["hits"]
     assert "The total is 61.20 EUR." in (await old.run("show", found[0]["message"]["key"])).stdout
@@ -245,9 +259,9 @@ async def test_whoever_came_in_comes_in_and_may_do_what_they_could(old: OldHome)
     database = await connect(old.url)
     tokens = await database.read(list_tokens)
     await database.close()
-    came_later = {Permission.PROPOSE, Permission.UNDO}
+    came_later = {Permission.ASK, Permission.PROPOSE, Permission.UNDO}
     assert {token.role: token.permissions for token in tokens} == {
-        role: all_permissions(role) - (came_later if role is Role.AGENT else set()) for role in Role
+        role: all_permissions(role) - came_later for role in Role
     }
 
 

@@ -62,6 +62,7 @@ TARGETS = {
         ("sitemap", "feed", "probe", "robots", "url", "decoded"), ("sitemaps", "feeds", "robots", "urls", "compressed")
     ),
     "documents": Target(("document", "shown_page"), ("documents",)),
+    "servers": Target(("autoconfig", "dns"), ("autoconfig", "dns")),
     "wire": Target(
         ("envelope", "tool", "discord", "gmail", "batch", "model", "retry_after"),
         ("json", "gmail", "batches", "envelopes", "answers", "headers-of-answers"),

@@ -155,3 +155,32 @@ register(
         "spaces": lambda n: b"retry after" + b" " * n,
     },
 )
+
+_SERVER = b"<incomingServer type='imap'><hostname>%b</hostname><port>993</port><socketType>SSL</socketType>"
+register(
+    "autoconfig",
+    ("autoconfig",),
+    {
+        "elements-deep": lambda n: b"<clientConfig>" + b"<a>" * n,
+        "elements-many": lambda n: b"<clientConfig>" + b"<a/>" * n + b"</clientConfig>",
+        "servers-many": lambda n: b"<clientConfig><emailProvider>" + (_SERVER % b"x" + b"</incomingServer>") * n,
+        "host-endless": lambda n: b"<clientConfig><emailProvider>" + _SERVER % (b"x." * n),
+        "text-in-pieces": lambda n: b"<clientConfig><emailProvider>" + _SERVER % (b"x&#65;" * n),
+        "entities": lambda n: b"<!DOCTYPE a [" + b"<!ENTITY a 'aaaaaaaa'>" * n + b"]><a>&a;</a>",
+        "attributes-many": lambda n: b"<clientConfig " + b" ".join(b"a%d='1'" % k for k in range(n)) + b"/>",
+        "encoding-unknown": lambda n: b"<?xml version='1.0' encoding='" + b"x" * n + b"'?><clientConfig/>",
+        "utf-16": lambda n: ("<clientConfig>" + "<a/>" * n).encode("utf-16"),
+    },
+)
+register(
+    "dns",
+    ("dns",),
+    {
+        "pointers-chained": lambda n: b"".join(b"\xc0%c" % (12 + k % 200) for k in range(n)),
+        "labels-long": lambda n: (b"\x3f" + b"a" * 63) * n,
+        "labels-forbidden": lambda n: b"\x80" * n,
+        "records-many": lambda n: (b"\xc0\x0c\0\x21\0\1\0\0\0\0\0\7\0\0\0\0\0\0\0") * n,
+        "length-lies": lambda n: b"\xc0\x0c\0\x21\0\1\0\0\0\0\xff\xff" + b"a" * n,
+        "zeros": lambda n: b"\0" * n,
+    },
+)

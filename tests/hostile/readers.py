@@ -21,7 +21,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from postroom.actions.discord.interactions import DiscordInteractions
-from postroom.actions.outbound.forwarding import forward_of
+from postroom.actions.outbound.letters import forward_of
 from postroom.archive.importing.interpreting import plain, takeout
 from postroom.archive.importing.mbox import MboxReader
 from postroom.archive.importing.sources import eml_files, open_takeout
@@ -48,11 +48,12 @@ from postroom.mail.query import parse
 from postroom.mail.query.nodes import format_query
 from postroom.mail.tier_policy import parse_policy
 from postroom.mail.unsubscribing import unsubscribe_offer
+from postroom.mailboxes.browser_login import parse_client_secrets
 from postroom.mailboxes.gmail import fetching, resources
-from postroom.mailboxes.gmail.client_secrets import parse_client_secrets
 from postroom.mailboxes.gmail.error_mapping import CallDescription, GmailAnswer, error_of
-from postroom.mailboxes.gmail.quota import GmailMethod
+from postroom.mailboxes.gmail.methods import GmailMethod
 from postroom.mailboxes.gmail.transport import read_as, read_json
+from postroom.mailboxes.imap.autoconfig import BadDnsAnswer, RecordKind, dns_query, read_autoconfig, read_dns_answer
 from postroom.reading.limited import ReadingLimits
 from postroom.settings.groups import DiscordSettings
 from postroom.switchboard.toolbox import Tool
@@ -65,10 +66,10 @@ from postroom.web.extraction.web_reader import WebDocument, WebReader
 from postroom.web.fetching.decompression import decode_body
 from postroom.web.fetching.interface import Fetched, Validators
 from postroom.web.fetching.targets import read_target
+from postroom.web.fetching.urls import canonicalize_url
 from postroom.web.listings import DateWindow, read_feed, read_sitemap
 from postroom.web.sources import parse_sources
 from postroom.web.strategies import WalkPlace, WalkStrategy, strategy_of
-from postroom.web.urls import canonicalize_url
 
 MB = 1 << 20
 _ME = Address("me@example.com", "Me")
@@ -216,7 +217,7 @@ def _takeout(data: bytes) -> None:
 
 def _package(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        for name in ("a.zip", "a.tgz"):
+        for name in ("a.zip", "a.tgz", "a.tar"):
             path = Path(folder) / name
             path.write_bytes(data)
             with suppress(PostroomError):
@@ -322,6 +323,13 @@ def _as_rules(form: RulesFileFormat) -> Callable[[bytes], object]:
     return lambda data: parse_text(data, form)
 
 
+def _dns(data: bytes) -> None:
+    query = dns_query(0, "_imaps._tcp.example.com", RecordKind.SRV)
+    for answer in (data, query[:2] + b"\x81\x80\0\1\0\xff\0\0\0\0" + query[12:] + data):
+        with suppress(BadDnsAnswer):
+            read_dns_answer(answer, query, RecordKind.SRV)
+
+
 READERS: dict[str, Reader] = {
     "mail": Reader(_mail),
     "parsed": Reader(_parsed),
@@ -355,6 +363,8 @@ READERS: dict[str, Reader] = {
     "batch": Reader(_batch),
     "model": Reader(_model),
     "retry_after": Reader(_retry_after),
+    "autoconfig": Reader(lambda data: read_autoconfig(data, "me@example.com")),
+    "dns": Reader(_dns),
 }
 
 _PAGE = _route("pagination")

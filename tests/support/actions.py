@@ -21,8 +21,7 @@ from postroom.accounts.mailbox_state import DeletedLabel
 from postroom.actions import approvals, lifecycle, requests, snoozes, undo
 from postroom.actions.approvals import ApprovalOutcome, ApprovalVerdict
 from postroom.actions.discord.client import DiscordChannel
-from postroom.actions.discord.login_notice import LoginNotifier
-from postroom.actions.discord.notify import ApprovalNotifier
+from postroom.actions.discord.notices import ApprovalNotifier, LoginNotifier
 from postroom.actions.executor import ActionHandler, upkeep
 from postroom.actions.label_changes import LabelFinder
 from postroom.actions.lifecycle import Action
@@ -50,8 +49,8 @@ from postroom.domain.jobs import (
     UNDO_MANY,
     UNSNOOZE,
 )
+from postroom.mailboxes.credentials import GrantStore
 from postroom.mailboxes.gmail.client import GmailClient
-from postroom.mailboxes.gmail.credentials import GrantStore
 from postroom.mailboxes.gmail.mailbox import GmailMailbox
 from postroom.queue import Handler, JobCatalogue, JobQueue, JobType, KeyUse
 from postroom.settings import GmailSettings, SafetySettings

@@ -15,8 +15,7 @@ from pathlib import Path
 from random import Random
 
 from postroom.archive.backend import ArchiveBackend
-from postroom.archive.layout import ShardName, path_of, year_of
-from postroom.archive.messages import IncomingMail, Provenance
+from postroom.archive.messages import IncomingMail, Provenance, ShardName, path_of, year_of
 from postroom.archive.preparing import PreparedMail, prepare
 from postroom.archive.service import AccountStore, owned_archive
 from postroom.archive.shards.file_archive import FileArchive

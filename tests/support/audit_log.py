@@ -15,8 +15,7 @@ from sqlalchemy import text
 
 from postroom import audit
 from postroom.audit import Actor
-from postroom.audit.chain import KeyRing
-from postroom.audit.heads import HeadsFile, RecordedHead
+from postroom.audit.chain import HeadsFile, KeyRing, RecordedHead
 from postroom.audit.sealing import AuditSealer
 from postroom.audit.verifying import AuditFlaw, AuditVerification, verify
 from postroom.db import Database, Dialect, Tx, connect

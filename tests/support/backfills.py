@@ -23,12 +23,11 @@ from postroom.domain.clock import ManualClock
 from postroom.domain.ids import new_id
 from postroom.domain.jobs import CATALOGUE
 from postroom.domain.model_costs import CostMeter, FixedTariff
-from postroom.domain.money import Micros
+from postroom.domain.money import Denied, Micros, NewCall, Reserved
 from postroom.domain.roles import Caller, Role
-from postroom.domain.spending import Denied, NewCall, Reserved
-from postroom.mailboxes.gmail.quota import ProfileName
+from postroom.mailboxes.gmail.methods import ProfileName
 from postroom.queue import JobQueue, NewJob, QueueName
-from postroom.settings import BackfillSettings, ModelSettings
+from postroom.settings import BackfillSettings, ModelSettings, Settings
 from postroom.sim.gmail.generated import GeneratedMailbox
 from postroom.switchboard.backfill import undecided
 from postroom.switchboard.backfill.admission import Admission, open_gate
@@ -98,7 +97,9 @@ class BackfillRig:
         self.settings = BackfillSettings(**{"enabled": True, **settings})
         self.queue = JobQueue(database, CATALOGUE, clock)
         meter = CHEAP_METER if dearest_cents is None else meter_of(dearest_cents)
-        self.budget = ModelBudget(self.queue, ModelSettings(daily_ceiling_cents=ceiling_cents), self.settings)
+        self.budget = ModelBudget(
+            self.queue, Settings(model=ModelSettings(daily_ceiling_cents=ceiling_cents), backfill=self.settings)
+        )
         self.service = Backfill(self.budget, CATEGORIES, meter)
 
     @property

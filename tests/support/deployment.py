@@ -18,7 +18,7 @@ from postroom.db import Database, Tx, connect
 from postroom.db.tables.mail import BACKFILL_JOBS, backfill_spend
 from postroom.domain.clock import SystemClock
 from postroom.domain.roles import Role
-from postroom.mailboxes.gmail.credentials import GrantStore, StaticGrant
+from postroom.mailboxes.credentials import GrantStore, StaticGrant
 from postroom.sim.gmail.control import TOKEN_HEADER
 from postroom.vault import Vault
 from tests.support.commands import PostroomProcess

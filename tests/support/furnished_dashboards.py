@@ -26,8 +26,8 @@ from postroom.db.tables.mail import BACKFILL_JOBS, backfill_rate, backfill_spend
 from postroom.domain.clock import ManualClock
 from postroom.domain.ids import new_id
 from postroom.domain.roles import Role
-from postroom.domain.tiers import Tier
-from postroom.mailboxes.gmail.quota import ProfileName
+from postroom.domain.terms import Tier
+from postroom.mailboxes.gmail.methods import ProfileName
 from postroom.switchboard.backfill.ledger import day_of
 from postroom.sync.fetch import record_bad
 from postroom.triage.rules.rule import parse_draft

@@ -17,7 +17,7 @@ import httpx2
 from postroom.domain.clock import Clock, SystemClock
 from postroom.mailboxes.errors import LoginNeeded
 from postroom.mailboxes.gmail.client import GmailClient, connected
-from postroom.mailboxes.gmail.quota import QuotaProfile
+from postroom.mailboxes.gmail.methods import QuotaProfile
 from postroom.mailboxes.gmail.transport import TransportConfig
 from postroom.mailboxes.limiter import Limiter, limiter_for
 from postroom.mailboxes.pace import TunerLimits
@@ -26,9 +26,8 @@ from postroom.sim.gmail import oauth
 from postroom.sim.gmail.call import MailboxState
 from postroom.sim.gmail.control import SimControl
 from postroom.sim.gmail.faults import Faults
-from postroom.sim.gmail.gateway import Gateway
+from postroom.sim.gmail.gateway import Gateway, QuotaLimits, QuotaMeter
 from postroom.sim.gmail.oauth import Grants, OAuth
-from postroom.sim.gmail.quota_meter import QuotaLimits, QuotaMeter
 from postroom.sim.gmail.server import BATCH_PARTS_AT_ONCE, REQUESTS_IN_FLIGHT, GmailApp, GmailSim
 from postroom.sim.gmail.sources import MailboxSource, MailSummary
 from postroom.sim.serving import ABORT

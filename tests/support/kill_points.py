@@ -25,7 +25,7 @@ from postroom.actions import requests, undo
 from postroom.app.installation import open_vault
 from postroom.audit import Actor
 from postroom.db import Database, Tx, connect
-from postroom.db.tables.accounts import history_cursors
+from postroom.db.tables.accounts import history_cursors, history_gaps
 from postroom.db.tables.mail import messages
 from postroom.db.tables.queue import jobs
 from postroom.db.tables.triage import action_links, actions, decisions, labels, snoozes
@@ -34,7 +34,7 @@ from postroom.domain.actions import ActionStatus, ActionType, parse_action
 from postroom.domain.clock import SystemClock
 from postroom.domain.ids import new_id
 from postroom.domain.jobs import CATALOGUE, HISTORY_SYNC
-from postroom.mailboxes.gmail.credentials import GrantStore, StaticGrant
+from postroom.mailboxes.credentials import GrantStore, StaticGrant
 from postroom.queue import JobQueue, JobState, NewJob
 from postroom.settings import Settings
 from postroom.sim.discord import DiscordSim, running_discord
@@ -446,9 +446,9 @@ async def nothing_missed(scene: KillScene) -> None:
     assert [row.external_event_id for row in await scene.rows(messages)].count(scene.missed) == 1
 
 
-async def cursor_only_past_what_is_in(scene: KillScene) -> None:
-    """Where the cursor has moved on, the mail is there: it would not be read again."""
+async def cursor_only_past_what_is_in_or_owed(scene: KillScene) -> None:
+    """Where the cursor has moved on, the mail is there or the gap is owed: the history would not tell of it again."""
     [cursor] = await scene.rows(history_cursors)
     start = int(cursor.history_id) if cursor.history_id else 0
-    if start >= int(scene.sim.control.state().history_id):
+    if start >= int(scene.sim.control.state().history_id) and not await scene.rows(history_gaps):
         await nothing_missed(scene)

@@ -1,8 +1,9 @@
 """A worker that dies at its n-th step on command, started many times quickly.
 
 One process imports everything and then forks for each order it reads, a line of JSON: the home folder, how far the
-clock is ahead, and the step after which to die by SIGKILL. A step is a committed write or an answered HTTP request, so
-the steps of a run are all the places where something has just become true that nothing else knows yet.
+clock is ahead, and the step after which to die by SIGKILL. A step is a committed write, an answered HTTP request or an
+answered IMAP command, so the steps of a run are all the places where something has just become true that nothing else
+knows yet.
 
 What a life that came to its end has imported is imported here too, so that the next ones need not.
 """
@@ -28,6 +29,7 @@ from postroom.app import App, open_app
 from postroom.app.worker import open_worker
 from postroom.db import Database
 from postroom.domain.clock import SystemClock
+from postroom.mailboxes.imap.connection import ImapConnection
 from postroom.settings import load
 from postroom.tls import trusted
 from postroom.triage import model_client  # noqa: F401 (the same)
@@ -61,7 +63,7 @@ class Steps:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def watch(self) -> None:
-        write, send = Database.write, httpx2.AsyncClient.send
+        write, send, command = Database.write, httpx2.AsyncClient.send, ImapConnection.command
 
         async def watched_write(database: Database, transaction: Any) -> Any:
             value = await write(database, transaction)
@@ -73,6 +75,12 @@ class Steps:
             self.done(f"{request.method} {request.url.path} {response.status_code}")
             return response
 
+        async def watched_command(connection: ImapConnection, *parts: Any, **options: Any) -> Any:
+            answer = await command(connection, *parts, **options)
+            self.done(f"IMAP {bytes(parts[0]).split()[0].decode()}")
+            return answer
+
+        ImapConnection.command = watched_command  # type: ignore[method-assign, assignment]
         Database.write = watched_write  # type: ignore[method-assign, assignment]
         httpx2.AsyncClient.send = watched_send  # type: ignore[method-assign, assignment]
 

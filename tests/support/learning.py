@@ -10,7 +10,7 @@ from postroom.domain.money import Micros
 from postroom.settings import LearningSettings, ModelSettings, SafetySettings
 from postroom.triage.learning import store
 from postroom.triage.learning.features import Features, features_of, hashed
-from postroom.triage.learning.learned import refitted
+from postroom.triage.learning.learner import refitted
 from postroom.triage.learning.rights import TO_EARN_HIDING, upper_bound
 from postroom.triage.learning.service import LearnedTriage, LearningKey
 from postroom.triage.learning.store import LabelSource, NewExample

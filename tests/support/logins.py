@@ -14,8 +14,8 @@ from pathlib import Path
 import httpx2
 
 from postroom.domain.clock import Clock
-from postroom.mailboxes.gmail.client_secrets import ClientSecrets
-from postroom.mailboxes.gmail.credentials import GrantStore, OAuthGrant, log_in
+from postroom.mailboxes.browser_login import ClientSecrets
+from postroom.mailboxes.credentials import GrantStore, OAuthGrant, log_in
 from postroom.sim.gmail.server import GmailSim
 from postroom.vault import Vault
 

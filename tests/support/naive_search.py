@@ -141,3 +141,5 @@ def _texts(field: TextField, mail: PreparedMail) -> Sequence[str]:
             return [texts.list]
         case TextField.FILENAME:
             return [texts.filenames]
+        case TextField.ATTACHMENT:
+            return []  # none was read

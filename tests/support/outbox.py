@@ -30,8 +30,7 @@ from postroom.domain.ids import new_id
 from postroom.domain.jobs import LOGIN_NOTIFY, OUTBOUND_SEND
 from postroom.mail.parsing import ParsedMail, parse_mail
 from postroom.mailboxes.gmail.client import GmailClient, connected
-from postroom.mailboxes.gmail.mailbox import GmailMailbox
-from postroom.mailboxes.gmail.outbox import GmailOutbox
+from postroom.mailboxes.gmail.mailbox import GmailMailbox, GmailOutbox
 from postroom.mailboxes.gmail.transport import TransportConfig
 from postroom.mailboxes.limiter import limiter_for
 from postroom.mailboxes.ports import PriorityLane

@@ -32,7 +32,7 @@ from postroom.queue import (
 )
 from postroom.queue.claims import Claimant, ClaimTurn
 from postroom.queue.inspection import JobRecord, show_job
-from postroom.queue.outcome import Settlement
+from postroom.queue.job import Settlement
 from postroom.queue.plan import Slots
 from postroom.queue.worker import Worker
 from postroom.settings import DatabaseSettings, WorkerSettings

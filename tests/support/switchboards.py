@@ -26,15 +26,15 @@ from postroom.domain.clock import Clock, SystemClock
 from postroom.domain.errors import Retryable, error_from_wire
 from postroom.domain.jobs import CATALOGUE
 from postroom.domain.roles import Caller, Role
-from postroom.mailboxes.gmail.credentials import StaticGrant
+from postroom.mailboxes.credentials import StaticGrant
 from postroom.queue import JobQueue
-from postroom.settings import BackfillSettings, ModelSettings, Settings
-from postroom.switchboard.assembly import Services, build_toolbox
+from postroom.settings import BackfillSettings, CurrentSettings, Settings
 from postroom.switchboard.backfill.operations import Backfill
 from postroom.switchboard.http import SwitchboardHttp, listening, serving
 from postroom.switchboard.spending import ModelBudget
 from postroom.switchboard.tokens import NewToken, create_token
 from postroom.switchboard.toolbox import Tool, Toolbox
+from postroom.switchboard.tools.assembly import Services, build_toolbox
 from postroom.web.web_service import WebService
 from tests.support.backfills import CHEAP_METER
 from tests.support.commands import PostroomProcess
@@ -110,7 +110,7 @@ class Calls:
 
 def all_owner_tools(queue: JobQueue, home: Path) -> Iterator[Tool[Any, Any]]:
     settings = Settings(home=home, backfill=BACKFILL)
-    return owner_tools(queue, FileArchive(home / "archive"), settings, WebService(settings, queue))
+    return owner_tools(queue, FileArchive(home / "archive"), CurrentSettings(settings), WebService(settings, queue))
 
 
 async def refuse_accounts(grant: StaticGrant, who: Actor) -> tuple[Account, list[str]]:
@@ -122,7 +122,7 @@ async def refuse_accounts(grant: StaticGrant, who: Actor) -> tuple[Account, list
 async def open_bench(database: Database, root: Path, clock: Clock | None = None) -> AsyncIterator[Bench]:
     clock = clock or SystemClock()
     queue = JobQueue(database, CATALOGUE, clock)
-    budget = ModelBudget(queue, ModelSettings(), BACKFILL)
+    budget = ModelBudget(queue, Settings(backfill=BACKFILL))
     backfill = Backfill(budget, ("finance", "health", "relationship", "travel"), CHEAP_METER)
     async with owned_archive(FileArchive(root / "archive"), "a test") as archive:
         with search_shards(root / "archive", clock) as search:

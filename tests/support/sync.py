@@ -22,7 +22,7 @@ from typing import Any, cast
 import httpx2
 
 from postroom.accounts.account import Account, NewAccount, add_account
-from postroom.accounts.history_cursor import HistoryLease, claim_reader, cursor_of, move_cursor
+from postroom.accounts.history import HistoryLease, claim_reader, cursor_of, move_cursor
 from postroom.accounts.mailbox_state import MailboxObserver, NoObserver
 from postroom.archive.messages import ArchivedMessage
 from postroom.archive.service import AccountStore
@@ -31,7 +31,7 @@ from postroom.db import Database, connect
 from postroom.domain.clock import Clock, ManualClock, SystemClock
 from postroom.mailboxes.gmail.client import GmailClient, connected
 from postroom.mailboxes.gmail.mailbox import GmailMailbox
-from postroom.mailboxes.gmail.quota import PROFILES, ProfileName, QuotaProfile
+from postroom.mailboxes.gmail.methods import PROFILES, ProfileName, QuotaProfile
 from postroom.mailboxes.gmail.transport import TransportConfig
 from postroom.mailboxes.labels import LabelNames
 from postroom.mailboxes.limiter import limiter_for

@@ -30,7 +30,7 @@ from postroom.domain.jobs import ACTION, APPROVAL_NOTIFY, CLASSIFY, LEARNING_FIT
 from postroom.domain.money import Micros
 from postroom.queue import Handler, JobCatalogue, JobContext, JobQueue, JobState, JobType, NewJob, QueueName
 from postroom.queue.worker import Worker
-from postroom.settings import BackfillSettings, ModelSettings, SafetySettings, WorkerSettings
+from postroom.settings import BackfillSettings, ModelSettings, SafetySettings, Settings, WorkerSettings
 from postroom.sim.model.answers import ScriptedAnswer
 from postroom.sim.model.server import ModelSim, running_model
 from postroom.switchboard.backfill import ledger, undecided
@@ -107,7 +107,7 @@ def classifier(
 ) -> Classifier:
     safety = safety or SafetySettings()
     settings = ModelSettings(**model_settings)
-    budget = ModelBudget(queue, settings, BackfillSettings(enabled=True))
+    budget = ModelBudget(queue, Settings(model=settings, backfill=BackfillSettings(enabled=True)))
     ways = ClassifierOptions(settings, safety)
     return Classifier(HeldRules(queue.clock, *rules), model, budget, ActionIntake(queue, safety), ways, learned)
 
@@ -151,7 +151,7 @@ class TriageRig:
 
     @property
     def budget(self) -> ModelBudget:
-        return ModelBudget(self.queue, ModelSettings(), BackfillSettings(enabled=True))
+        return ModelBudget(self.queue, Settings(backfill=BackfillSettings(enabled=True)))
 
     def most(self, text: str = "Hello") -> Micros:
         """The most that the first question about a message of this text can cost."""

@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Executor
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, TypeVarTuple
+from unittest import mock
+
+from postroom.db.database import Tx
+from postroom.db.sqlite import _SqliteReaders, _SqliteWriter
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -47,9 +52,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return work
 
     async def shutdown_default_executor(self) -> None:
+        with self.thread_at_work():
+            await super().shutdown_default_executor()
+
+    @contextmanager
+    def thread_at_work(self) -> Iterator[None]:
         self._jumping.threads_at_work += 1
         try:
-            await super().shutdown_default_executor()
+            yield
         finally:
             self._jumping.threads_at_work -= 1
 
@@ -79,6 +89,21 @@ class VirtualClock:
         await asyncio.sleep(seconds)
 
 
+def _counted(run: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., Coroutine[Any, Any, T]]:
+    """The threads of SQLite take functions without the loop's knowledge."""
+
+    async def counted(threads: object, transaction: Callable[[Tx], Any]) -> T:
+        loop = asyncio.get_running_loop()
+        if not isinstance(loop, VirtualLoop):
+            return await run(threads, transaction)
+        with loop.thread_at_work():
+            return await run(threads, transaction)
+
+    return counted
+
+
 def run(main: Coroutine[Any, Any, T]) -> T:
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(main)
+    with ExitStack() as stack:
+        for threads in (_SqliteWriter, _SqliteReaders):
+            stack.enter_context(mock.patch.object(threads, "run", _counted(threads.run)))
+        return stack.enter_context(asyncio.Runner(loop_factory=VirtualLoop)).run(main)

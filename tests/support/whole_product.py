@@ -35,8 +35,8 @@ from postroom.domain.actions import ActionStatus, ActionType, parse_action
 from postroom.domain.clock import SystemClock
 from postroom.domain.errors import Retryable
 from postroom.domain.jobs import CATALOGUE
-from postroom.domain.spending import ReservationState
-from postroom.mailboxes.gmail.credentials import GrantStore, StaticGrant
+from postroom.domain.money import ReservationState
+from postroom.mailboxes.credentials import GrantStore, StaticGrant
 from postroom.queue import JobQueue, JobState, NewJob
 from postroom.triage.records import LOST, STARTED
 from postroom.triage.rules.rule import parse_draft

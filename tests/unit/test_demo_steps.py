@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 from postroom.demo.decision_steps import Morning, _one
-from postroom.domain.tiers import TIERS
+from postroom.domain.terms import TIERS
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 

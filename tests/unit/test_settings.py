@@ -9,6 +9,7 @@ import pytest
 
 from postroom import settings
 from postroom.domain.errors import BadInput
+from postroom.settings.tree import setting_groups
 
 
 def write(home: Path, text: str) -> None:
@@ -127,6 +128,12 @@ def test_every_setting_has_a_line_of_help() -> None:
     for _, group in settings.reference():
         for setting in group:
             assert setting.help, f"{setting.key} has no description"
+
+
+def test_every_group_of_settings_has_a_short_heading() -> None:
+    titles = [title for title, _ in settings.reference()]
+    assert len({*titles}) == len(titles) == len([*setting_groups()]) + 1
+    assert all(len(title.split()) <= 4 and not title.endswith(".") for title in titles)
 
 
 def test_a_model_is_configured_by_the_environment_and_its_key_is_a_secret(

@@ -1,4 +1,5 @@
-"""Gmail clients for accounts: the login from the vault, the quota shared by all processes through the database (SY-3).
+"""The mailboxes of accounts, by their provider: the login from the vault; for Gmail the quota shared by all processes
+through the database (SY-3), for IMAP the places of its messages.
 
 No minute grants more units than the account has. Times come from the processes' own clocks, so hosts that share
 an account must keep theirs in step.
@@ -8,23 +9,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from sqlalchemy import delete, insert, select, update
 
-from postroom.accounts.account import Account
+from postroom.accounts.account import Account, Provider
+from postroom.accounts.places import DatabasePlaces
 from postroom.db import Database, Tx
 from postroom.db.tables.accounts import accounts, quota_grants
 from postroom.domain.clock import Clock
-from postroom.domain.errors import BadInput, NotFound
+from postroom.domain.errors import BadInput, NotAllowed, NotFound
+from postroom.mailboxes.credentials import CurrentCredentials, GrantStore, imap_login_of
 from postroom.mailboxes.gmail.client import GmailClient, connected
-from postroom.mailboxes.gmail.credentials import CurrentCredentials, GrantStore
-from postroom.mailboxes.gmail.mailbox import GmailMailbox
-from postroom.mailboxes.gmail.outbox import GmailOutbox
-from postroom.mailboxes.gmail.quota import MINUTE_S, PROFILES, QuotaProfile
+from postroom.mailboxes.gmail.mailbox import GmailMailbox, GmailOutbox
+from postroom.mailboxes.gmail.methods import MINUTE_S, PROFILES, QuotaProfile
 from postroom.mailboxes.gmail.transport import TransportConfig
+from postroom.mailboxes.imap.connection import ImapLogin
+from postroom.mailboxes.imap.idling import InboxWatch
+from postroom.mailboxes.imap.mailbox import ImapMailbox
+from postroom.mailboxes.imap.sending import ImapOutbox, not_set_up, submission_of
+from postroom.mailboxes.imap.session import ConnectionPool, ImapSession
 from postroom.mailboxes.limiter import Limiter, limiter_for
 from postroom.mailboxes.pace import Reserve, TunerLimits, tuner_limits_for
 from postroom.mailboxes.ports import PriorityLane, UnitGrant
@@ -195,28 +202,109 @@ class GmailAccess:
         return self._limiters[account.id]
 
 
+class ImapAccess:
+    """Makes the mailboxes of IMAP accounts. All lanes of an account share its connections, pace and places."""
+
+    def __init__(self, database: Database, grants: GrantStore, clock: Clock) -> None:
+        self._database = database
+        self._grants = grants
+        self._clock = clock
+        self._limiters: dict[str, Limiter] = {}
+        self._sessions: dict[str, tuple[ImapSession, int]] = {}
+
+    @asynccontextmanager
+    async def mailbox(self, account: Account, lane: PriorityLane) -> AsyncIterator[ImapMailbox]:
+        """Connected when it is first used, and for as long as the block lasts."""
+        session, users = self._sessions.get(account.id) or (self._session(account), 0)
+        self._sessions[account.id] = session, users + 1
+        try:
+            yield ImapMailbox(session, lane)
+        finally:
+            session, users = self._sessions.pop(account.id)
+            if users > 1:
+                self._sessions[account.id] = session, users - 1
+            else:
+                await session.close()
+
+    @asynccontextmanager
+    async def outbox(self, account: Account, lane: PriorityLane) -> AsyncIterator[Outbox]:
+        """Raises NotAllowed where no server for sending is known."""
+        login = imap_login_of(self._grants, account.email, self._clock)
+        if not (submission := submission_of(login)):
+            raise NotAllowed(not_set_up(account.email))
+        async with self.mailbox(account, lane) as mailbox:
+            yield ImapOutbox(mailbox, replace(login, submission=submission))
+
+    def _session(self, account: Account) -> ImapSession:
+        limiter = self._limiters.setdefault(account.id, limiter_for(None, self._clock, tuning=_IMAP_TUNING))
+        return ImapSession(self._login(account), DatabasePlaces(self._database, account.id), limiter, self._clock)
+
+    def _login(self, account: Account) -> partial[ImapLogin]:
+        return partial(imap_login_of, self._grants, account.email, self._clock)
+
+    def watch(self, account: Account) -> InboxWatch:
+        """Waits for new mail on a connection of its own."""
+        return InboxWatch(ConnectionPool(self._login(account), most=1), self._clock)
+
+
+class MailboxAccess:
+    """The mailbox of any account, by its provider."""
+
+    def __init__(self, gmail: GmailAccess, imap: ImapAccess) -> None:
+        self._gmail = gmail
+        self._imap = imap
+
+    def mailbox(self, account: Account, lane: PriorityLane) -> AbstractAsyncContextManager[Mailbox]:
+        match account.provider:
+            case Provider.GMAIL:
+                return self._gmail.mailbox(account, lane)
+            case Provider.IMAP:
+                return self._imap.mailbox(account, lane)
+
+    def watch(self, account: Account) -> InboxWatch | None:
+        """None where the provider cannot report new mail by itself."""
+        return self._imap.watch(account) if account.provider is Provider.IMAP else None
+
+    @asynccontextmanager
+    async def outbox(self, account: Account, lane: PriorityLane) -> AsyncIterator[Outbox]:
+        """Raises NotAllowed for an account that mail cannot be sent from."""
+        match account.provider:
+            case Provider.GMAIL:
+                async with self._gmail.client(account, lane) as client:
+                    yield GmailOutbox(client)
+            case Provider.IMAP:
+                async with self._imap.outbox(account, lane) as outbox:
+                    yield outbox
+
+
 class AccountMailboxes:
     """Mailboxes that stay connected until the stack is closed: one for each account, made when it is first needed."""
 
-    def __init__(self, access: GmailAccess, lane: PriorityLane, stack: AsyncExitStack) -> None:
+    def __init__(self, access: MailboxAccess, lane: PriorityLane, stack: AsyncExitStack) -> None:
         self._access = access
         self._lane = lane
         self._stack = stack
-        self._made: dict[str, GmailClient] = {}
+        self._mailboxes: dict[str, Mailbox] = {}
+        self._outboxes: dict[str, Outbox] = {}
         self._one_at_a_time = asyncio.Lock()
 
     async def of(self, account: Account) -> Mailbox:
-        return GmailMailbox(await self._client(account))
+        async with self._one_at_a_time:
+            if account.id not in self._mailboxes:
+                opened = self._access.mailbox(account, self._lane)
+                self._mailboxes[account.id] = await self._stack.enter_async_context(opened)
+            return self._mailboxes[account.id]
 
     async def outbox(self, account: Account) -> Outbox:
-        return GmailOutbox(await self._client(account))
-
-    async def _client(self, account: Account) -> GmailClient:
         async with self._one_at_a_time:
-            if account.id not in self._made:
-                client = await self._stack.enter_async_context(self._access.client(account, self._lane))
-                self._made[account.id] = client
-            return self._made[account.id]
+            if account.id not in self._outboxes:
+                opened = self._access.outbox(account, self._lane)
+                self._outboxes[account.id] = await self._stack.enter_async_context(opened)
+            return self._outboxes[account.id]
+
+
+_IMAP_TUNING = TunerLimits(start_workers=3, max_workers=6, start_rps=20.0, max_rps=200.0, p95_limit_s=30.0)
+"""An exchange may bring a hundred messages, so it may take long without the server being slow."""
 
 
 def _profile(account: Account) -> QuotaProfile | None:

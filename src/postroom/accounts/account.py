@@ -7,14 +7,14 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, and_, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, Row, and_, bindparam, delete, func, or_, select, update
 
-from postroom.db import Tx
+from postroom.db import Prepared, Tx
 from postroom.db.tables.accounts import accounts
 from postroom.db.tables.accounts import archived_mailboxes as archived
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import new_id, normal_email
-from postroom.mailboxes.gmail.quota import ProfileName
+from postroom.mailboxes.gmail.methods import ProfileName
 
 _LONGEST_ERROR = 1_000
 _LONGEST_NAME = 200
@@ -22,6 +22,7 @@ _LONGEST_NAME = 200
 
 class Provider(StrEnum):
     GMAIL = "gmail"
+    IMAP = "imap"
 
 
 class AccountStatus(StrEnum):
@@ -76,9 +77,9 @@ def add_account(tx: Tx, new: NewAccount, now: datetime) -> Account:
     """
     email = normal_email(new.email)
     tx.lock_table(accounts)
-    known = _find(tx, new.provider, email)
+    known = _find(tx, email)
     if known is not None:
-        refuse_other_base(known, new.api_base)
+        refuse_other_base(known, new.api_base, new.provider)
     values = {
         "scopes": " ".join(sorted(new.scopes)),
         "status": AccountStatus.ACTIVE,
@@ -94,14 +95,20 @@ def add_account(tx: Tx, new: NewAccount, now: datetime) -> Account:
     else:
         quota = known.quota if new.quota is None else new.quota
         tx.execute(update(accounts).where(accounts.c.id == known.id).values(**values, quota_profile=quota))
-    return get_account(tx, email, new.provider)
+    return get_account(tx, email)
 
 
-def refuse_other_base(known: Account, api_base: str) -> None:
-    """Raise if the account is known with another server: the same address there is another mailbox."""
+def refuse_other_base(known: Account, api_base: str, provider: Provider = Provider.GMAIL) -> None:
+    """Raise if the account is known with another provider or server: the same address there is another mailbox."""
+    if known.provider is not provider:
+        raise BadInput(
+            "email",
+            f"{known.email} is known as a mailbox of {known.provider}, and its messages are known by that provider's "
+            f"ids; use another home folder (POSTROOM_HOME) to reach it by {provider}",
+        )
     if known.api_base != api_base:
         raise BadInput(
-            "api-base",
+            "api-base" if provider is Provider.GMAIL else "host",
             f"{known.email} is known with {known.api_base}, and mail of two servers is not mixed; "
             "use another home folder (POSTROOM_HOME) for the other server",
         )
@@ -115,12 +122,13 @@ def list_accounts(tx: Tx, *, with_removed: bool = False) -> list[Account]:
     return [_account(row) for row in tx.execute(query)]
 
 
-def find_account(tx: Tx, email: str, provider: Provider = Provider.GMAIL) -> Account | None:
-    return _find(tx, provider, normal_email(email))
+def find_account(tx: Tx, email: str) -> Account | None:
+    """The account with this address, whatever its provider: an address is one account."""
+    return _find(tx, normal_email(email))
 
 
-def get_account(tx: Tx, email: str, provider: Provider = Provider.GMAIL) -> Account:
-    found = find_account(tx, email, provider)
+def get_account(tx: Tx, email: str) -> Account:
+    found = find_account(tx, email)
     if found is None or found.status is AccountStatus.REMOVED:
         raise NotFound("account", f"there is no account {email}; `postroom account list` shows those there are")
     return found
@@ -155,9 +163,12 @@ def list_archived_mailboxes(tx: Tx) -> list[ArchivedMailbox]:
     return [ArchivedMailbox(row.id, row.email) for row in tx.execute(query)]
 
 
+_BY_ID = Prepared(select(accounts).where(accounts.c.id == bindparam("account")))
+
+
 def account_with_id(tx: Tx, account_id: str) -> Account | None:
-    row = tx.execute(select(accounts).where(accounts.c.id == account_id)).first()
-    return None if row is None else _account(row)
+    rows = tx.run(_BY_ID, {"account": account_id})
+    return _account(rows[0]) if rows else None
 
 
 def record_check(
@@ -227,8 +238,11 @@ def remove_account(tx: Tx, account_id: str, now: datetime) -> None:
     tx.execute(update(accounts).where(accounts.c.id == account_id).values(**values))
 
 
-def _find(tx: Tx, provider: Provider, email: str) -> Account | None:
-    row = tx.execute(select(accounts).where(accounts.c.provider == provider, accounts.c.email == email)).first()
+_BY_EMAIL = select(accounts).where(accounts.c.email == bindparam("email"))
+
+
+def _find(tx: Tx, email: str) -> Account | None:
+    row = tx.execute(_BY_EMAIL, {"email": email}).first()
     return None if row is None else _account(row)
 
 

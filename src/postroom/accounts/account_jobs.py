@@ -13,6 +13,7 @@ from postroom.accounts.account import (
     Account,
     AccountStatus,
     ArchivedMailbox,
+    Provider,
     account_with_id,
     end_login,
     list_accounts,
@@ -68,7 +69,9 @@ def _mailboxes_for(tx: Tx, job_type: str) -> list[Account | ArchivedMailbox]:
 async def account_of(context: JobContext) -> Account:
     """The account that a job names."""
     account_id = parse_id(str(context.job.payload.get("account_id")), "account_id")
-    account = await context.queue.database.read(lambda tx: account_with_id(tx, account_id))
+    account: Account | None = context.account
+    if account is None or account.id != account_id:
+        account = await context.queue.database.read(lambda tx: account_with_id(tx, account_id))
     if account is None or account.status is AccountStatus.REMOVED:
         raise NotFound("account_id", f"there is no account {account_id}")
     return account
@@ -94,7 +97,7 @@ class LoginWatch:
 
     def _watched(self, handler: Handler, *, waits: bool) -> Handler:
         async def handle(context: JobContext) -> Json:
-            account = await _named(context)
+            account = context.account = await _named(context)
             if account is not None and waits:
                 await self._hold_back(account)
             try:
@@ -124,7 +127,7 @@ class LoginWatch:
     async def _end(self, queue: JobQueue, account: Account, error: LoginNeeded) -> str:
         reason = error.message
         if account.email not in reason:
-            reason = f"Google no longer accepts the login of {account.email}. {log_in_again(account)}"
+            reason = f"{_said(account)} no longer accepts the login of {account.email}. {log_in_again(account)}"
         now = self._enrolment.clock.now()
 
         def end(tx: Tx) -> None:
@@ -136,6 +139,10 @@ class LoginWatch:
         return reason
 
 
+def _said(account: Account) -> str:
+    return "Google" if account.provider is Provider.GMAIL else "The mail server"
+
+
 async def _named(context: JobContext) -> Account | None:
     """The account that a job names, if it names one that exists."""
     payload: Json = context.job.payload
@@ -143,4 +150,6 @@ async def _named(context: JobContext) -> Account | None:
         account_id = parse_id(str(payload["account_id"] if isinstance(payload, dict) else ""), "account_id")
     except (KeyError, BadInput):  # its handler says what is wrong with it
         return None
-    return await context.queue.database.read(lambda tx: account_with_id(tx, account_id))
+    return await context.queue.database.read(
+        lambda tx: tx.shared(("account", account_id), lambda: account_with_id(tx, account_id))
+    )

@@ -15,7 +15,7 @@ from sqlalchemy.exc import ArgumentError
 
 from postroom.accounts.account import Account, AccountStatus, ArchivedMailbox, list_accounts
 from postroom.accounts.enrolment import examine_account
-from postroom.accounts.history_cursor import LiveTrouble, live_trouble
+from postroom.accounts.history import LiveTrouble, live_trouble
 from postroom.accounts.troubled import troubled_archives, troubled_number
 from postroom.archive.service import open_archive
 from postroom.archive.shards.ownership import owner_of
@@ -26,7 +26,7 @@ from postroom.domain.checkups import Check, CheckVerdict, Finding, first_failure
 from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError
 from postroom.domain.extras import Extra, is_installed
-from postroom.mailboxes.gmail.credentials import GrantStore
+from postroom.mailboxes.credentials import GrantStore
 from postroom.reading.limited import ReadingFailed, confinement_here
 from postroom.settings import FILE_NAME, Settings
 from postroom.vault import Vault
@@ -195,7 +195,7 @@ def judge_archive(settings: Settings) -> Finding:
     if owner.purpose != SWITCHBOARD:
         return Finding(Check.ARCHIVE, CheckVerdict.OK, about, message)
     message += " It does no jobs itself, and workers beside it cannot bring old mail into its files: they skip `sync`."
-    remedy = 'Run `postroom up` in its place, or set archive.store to "database".'
+    remedy = 'Run `postroom up` in its place, or set archive.store to "database"; `postroom sync run` syncs once.'
     return Finding(Check.ARCHIVE, CheckVerdict.WARNING, about, message, remedy)
 
 

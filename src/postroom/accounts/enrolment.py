@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from postroom.accounts.account import (
     Account,
     NewAccount,
+    Provider,
     add_account,
     find_account,
     record_check,
@@ -19,11 +20,28 @@ from postroom.db import Database
 from postroom.domain.checkups import Check, CheckVerdict, Finding, first_failure
 from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal
+from postroom.mailboxes.credentials import (
+    GrantStore,
+    OAuthGrant,
+    StaticCredentials,
+    StoredGrant,
+    credentials_for,
+    imap_login_by,
+    imap_login_of,
+)
 from postroom.mailboxes.gmail.checkup import examine
-from postroom.mailboxes.gmail.credentials import GrantStore, OAuthGrant, StaticCredentials, StoredGrant, credentials_for
-from postroom.mailboxes.gmail.permissions import login_command
-from postroom.mailboxes.gmail.quota import ProfileName
+from postroom.mailboxes.gmail.methods import ProfileName, login_command
+from postroom.mailboxes.imap.connection import ImapLogin
+from postroom.mailboxes.imap.login import examine_imap, imap_login_command, require_login
 from postroom.telemetry.logs import clean
+
+
+class UnprovenLogin(Fatal):
+    """The login could not be verified, so nothing was stored."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(f"{finding.text} Nothing was stored.")
+        self.finding = finding
 
 
 @dataclass(frozen=True)
@@ -32,11 +50,11 @@ class Enrolment:
     grants: GrantStore
     clock: Clock
 
-    async def refuse_known_elsewhere(self, email: str, api_base: str) -> None:
+    async def refuse_known_elsewhere(self, email: str, api_base: str, provider: Provider = Provider.GMAIL) -> None:
         """Check before a login is started: the same address at another server cannot be added."""
         known = await self.database.read(lambda tx: find_account(tx, email))
         if known is not None:
-            refuse_other_base(known, api_base)
+            refuse_other_base(known, api_base, provider)
 
     async def add(self, grant: StoredGrant, quota: ProfileName | None = None) -> tuple[Account, list[str]]:
         """Verify the login with a call for the profile, then store it; also returns warnings."""
@@ -49,6 +67,32 @@ class Enrolment:
         new = NewAccount(grant.email, grant.api_base, quota, scopes)
         async with self.grants.locked(grant.email, self.clock):
             self.grants.save(grant)
+            account = await self.database.write(lambda tx: add_account(tx, new, self.clock.now()))
+        return account, [finding.text for finding in findings if finding.verdict is not CheckVerdict.OK]
+
+    async def add_imap(self, given: ImapLogin | OAuthGrant) -> tuple[Account, list[str]]:
+        """Verify the login, by password or by browser, by logging in, then store it in place of any other; also returns
+        warnings."""
+        if isinstance(given, OAuthGrant):
+            refused = f"{given.client.issuer} let you in, but the server does not: was it the account of {given.email}?"
+            login = imap_login_by(given, StaticCredentials(given.access_token, given.email, refused))
+        else:
+            login = require_login(given)
+        address = str(login.address)
+        await self.refuse_known_elsewhere(login.email, address, Provider.IMAP)
+        findings = await examine_imap(login)
+        obstacle = first_failure(findings)
+        if obstacle is not None:
+            raise UnprovenLogin(obstacle)
+        scopes = given.scopes if isinstance(given, OAuthGrant) else frozenset[str]()
+        new = NewAccount(login.email, address, scopes=scopes, provider=Provider.IMAP)
+        async with self.grants.locked(login.email, self.clock):
+            if isinstance(given, OAuthGrant):
+                self.grants.save(given)
+                self.grants.imap.remove(login.email)
+            else:
+                self.grants.imap.save(login)
+                self.grants.remove(login.email)
             account = await self.database.write(lambda tx: add_account(tx, new, self.clock.now()))
         return account, [finding.text for finding in findings if finding.verdict is not CheckVerdict.OK]
 
@@ -70,6 +114,7 @@ class Enrolment:
         """Removes the tokens first: if this stops half-way, the account is still listed and can be removed again."""
         async with self.grants.locked(account.email, self.clock):
             self.grants.remove(account.email)
+            self.grants.imap.remove(account.email)
             await self.database.write(lambda tx: remove_account(tx, account.id, self.clock.now()))
 
 
@@ -81,11 +126,21 @@ def _login_refused(findings: Sequence[Finding]) -> bool | None:
 
 def log_in_again(account: Account) -> str:
     """What mends a login that has ended."""
-    return f"Log in again with {login_command(account.email, account.scopes)}, or in the dashboard under Settings."
+    return f"Log in again with {login_command_of(account)}, or in the dashboard under Settings."
+
+
+def login_command_of(account: Account) -> str:
+    match account.provider:
+        case Provider.GMAIL:
+            return login_command(account.email, account.scopes)
+        case Provider.IMAP:
+            return imap_login_command(account.email, account.scopes)
 
 
 async def examine_account(grants: GrantStore, account: Account, clock: Clock) -> list[Finding]:
     grant = grants.find(account.email)
+    if account.provider is Provider.IMAP and (grant is not None or grants.imap.find(account.email) is not None):
+        return await examine_imap(imap_login_of(grants, account.email, clock))
     if grant is None:
         return [
             Finding(

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from sqlalchemy import ColumnElement, Row, delete, func, select, update
+from sqlalchemy import Row, and_, bindparam, delete, func, select, update
 
-from postroom.db import Tx
+from postroom.db import Prepared, Tx
 from postroom.db.database import insert
 from postroom.db.tables.accounts import accounts
 from postroom.db.tables.mail import messages
@@ -79,14 +79,21 @@ def find_label(tx: Tx, account_id: str, text: str) -> KnownLabel | None:
     return None
 
 
+# Made once: to build a statement takes longer than to run it.
+_NAMES = select(labels.c.name, labels.c.label_id).where(labels.c.account_id == bindparam("account"))
+_ALL_NAMES, _NAME = Prepared(_NAMES), Prepared(_NAMES.where(labels.c.label_id == bindparam("label")))
+_FORMER_NAMES = Prepared(
+    select(former_label_names.c.name, former_label_names.c.label_id).where(
+        former_label_names.c.account_id == bindparam("account")
+    )
+)
+
+
 def label_ids_by_name(tx: Tx, account_id: str) -> dict[str, str]:
     """The ids of an account's labels, by the compared form of their names; also by names that they had before."""
-    former = select(former_label_names.c.name, former_label_names.c.label_id)
-    current = select(labels.c.name, labels.c.label_id)
-    known = {row.name: row.label_id for row in tx.execute(former.where(former_label_names.c.account_id == account_id))}
-    for row in tx.execute(current.where(labels.c.account_id == account_id)):
-        known[label_key(row.name)] = row.label_id
-    return known
+    mine = {"account": account_id}
+    former = {name: label_id for name, label_id in tx.run(_FORMER_NAMES, mine)}
+    return former | {label_key(name): label_id for name, label_id in tx.run(_ALL_NAMES, mine)}
 
 
 def former_names(tx: Tx, account_id: str) -> dict[str, str]:
@@ -183,6 +190,15 @@ def _known(row: Row[*tuple[Any, ...]]) -> KnownLabel:
 
 
 _GMAIL = "gmail"
+_EMAIL = Prepared(select(accounts.c.email).where(accounts.c.id == bindparam("account")))
+_THE_MESSAGE = and_(
+    messages.c.provider == _GMAIL,
+    messages.c.endpoint_identity == bindparam("identity"),
+    messages.c.external_event_id == bindparam("the_message"),
+)
+_LABELS = Prepared(select(messages.c.labels).where(_THE_MESSAGE))
+_RELABEL = Prepared(update(messages).where(_THE_MESSAGE))
+_MARK_DELETED = Prepared(update(messages).where(_THE_MESSAGE, messages.c.deleted_at_source.is_(None)))
 
 
 class MailboxObserver(Protocol):
@@ -211,21 +227,19 @@ class NoObserver:
 def record_labels(tx: Tx, identity: str, labels: Mapping[str, Collection[str]]) -> None:
     """These messages, by Gmail id, have these labels now, by name. Messages that are not here are passed over."""
     for gmail_id, names in labels.items():
-        tx.execute(update(messages).where(_is(identity, gmail_id)).values(labels=sorted(names)))
+        tx.run(_RELABEL, _named(identity, gmail_id) | {"labels": sorted(names)})
 
 
 def change_labels(tx: Tx, identity: str, gmail_id: str, add: Collection[str], remove: Collection[str]) -> None:
     """The same where only the difference is known; a label in both `add` and `remove` is added."""
-    found = tx.execute(tx.locking(select(messages.c.labels).where(_is(identity, gmail_id)))).first()
-    if found is not None:
+    for found in tx.run(_LABELS, _named(identity, gmail_id), lock=True):
         record_labels(tx, identity, {gmail_id: (set(found.labels or ()) - set(remove)) | set(add)})
 
 
 def record_deleted(tx: Tx, identity: str, gmail_ids: Collection[str], now: datetime) -> None:
     """These are no longer in the mailbox. One that is already marked as deleted keeps its time."""
     for gmail_id in gmail_ids:
-        condition = _is(identity, gmail_id) & messages.c.deleted_at_source.is_(None)
-        tx.execute(update(messages).where(condition).values(deleted_at_source=now))
+        tx.run(_MARK_DELETED, _named(identity, gmail_id) | {"deleted_at_source": now})
 
 
 def record_label_change(
@@ -233,22 +247,21 @@ def record_label_change(
 ) -> None:
     """What an action changed, by label ids. Only the difference is applied: another change of the same moment, which
     history may have reported already, stays."""
-    names = {label.label_id: label.name for label in labels_of(tx, account_id)}
-    was, now = ({names.get(each, each) for each in ids} for ids in (before, after))
     identity = email_of(tx, account_id)
-    known = tx.execute(tx.locking(select(messages.c.labels).where(_is(identity, gmail_id)))).first()
-    if known is not None and known.labels is not None:
-        now = (set(known.labels) - (was - now)) | (now - was)
-    record_labels(tx, identity, {gmail_id: now})
+    for known in tx.run(_LABELS, _named(identity, gmail_id), lock=True):
+        kept = set() if known.labels is None else set(before) & set(after)
+        was, now = ({_name(tx, account_id, each) for each in {*ids} - kept} for ids in (before, after))
+        record_labels(tx, identity, {gmail_id: (set(known.labels or ()) - (was - now)) | now})
+
+
+def _name(tx: Tx, account_id: str, label_id: str) -> str:
+    return next((row.name for row in tx.run(_NAME, {"account": account_id, "label": label_id})), label_id)
 
 
 def email_of(tx: Tx, account_id: str) -> str:
-    return str(tx.execute(select(accounts.c.email).where(accounts.c.id == account_id)).scalar_one())
+    [row] = tx.run(_EMAIL, {"account": account_id})
+    return str(row.email)
 
 
-def _is(identity: str, gmail_id: str) -> ColumnElement[bool]:
-    return (
-        (messages.c.provider == _GMAIL)
-        & (messages.c.endpoint_identity == identity)
-        & (messages.c.external_event_id == gmail_id)
-    )
+def _named(identity: str, gmail_id: str) -> dict[str, Any]:
+    return {"identity": identity, "the_message": gmail_id}

@@ -175,13 +175,14 @@ def answer(
 
 
 def reopen(tx: Tx, queue: JobQueue, action: Action, who: Actor) -> None:
-    """Take back the approval of an action that has not begun: its question is open again, and asked where it was.
+    """Take back the approval of an action that has not begun, or a rejection: its question is open again, and asked
+    where it was.
 
     The caller holds the lock of the action. Its job, if it still comes, finds nothing to do.
     """
     now = queue.clock.now()
     pending = ActionStatus.APPROVED_PENDING
-    lifecycle.move_action(tx, action.id, ActionStatus.QUEUED, pending, now, answered_by=None, answered_at=None)
+    lifecycle.move_action(tx, action.id, action.status, pending, now, answered_by=None, answered_at=None)
     before, after = {"status": str(action.status), "answered_by": action.answered_by}, {"status": str(pending)}
     audit.record(tx, who, "action.reopen", ("action", action.id), now, before=before, after=after)
     scheduling.call_next(tx, queue, action, now)
@@ -255,6 +256,7 @@ def _questions() -> Select[*tuple[Any, ...]]:
             messages.c.received_at.label("its_received_at"),
             messages.c.headers.label("its_headers"),
             messages.c.attachments.label("its_files"),
+            lifecycle.list_header(),
             func.substr(messages.c.normalized_text, 1, MOST_TEXT).label("its_text"),
             decisions.c.reason.label("its_reason"),
             decisions.c.confidence.label("its_confidence"),

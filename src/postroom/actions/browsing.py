@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Select, exists, func, or_, select
+from sqlalchemy import ColumnElement, Row, Select, exists, func, or_, select, text
 
 from postroom.actions import lifecycle
 from postroom.actions.lifecycle import Action
 from postroom.db import Tx
 from postroom.db.tables.mail import messages
+from postroom.db.tables.queue import jobs
 from postroom.db.tables.triage import action_links, actions
 from postroom.domain.actions import ActionStatus, ActionType, Origin
 from postroom.domain.clock import require_utc
@@ -162,11 +163,21 @@ def _listed() -> Select[*tuple[Any, ...]]:
         actions,
         *its_subject_and_sender(),
         _is_undone().label("is_undone"),
+        lifecycle.list_header(),
     ).join(messages, messages.c.id == actions.c.message_id, isouter=True)
 
 
 def _from_row(row: Row[*tuple[Any, ...]]) -> Listed:
     return Listed(lifecycle.action_from_row(row), row.its_subject, row.its_sender, bool(row.is_undone))
+
+
+def failed_jobs() -> Select[tuple[str]]:
+    """Jobs that failed on their own: one that failed with its action stands for it, and is dismissed with it."""
+    over = (ActionStatus.FAILED, ActionStatus.DISMISSED)
+    of_actions = select(actions.c.job_id).where(actions.c.status.in_(over), actions.c.job_id.is_not(None))
+    # In the exact words of the partial index: SQLite does not use it for a condition with parameters.
+    has_failed = text("jobs.state = 'failed' AND jobs.finished_at IS NOT NULL")
+    return select(jobs.c.id).where(has_failed, jobs.c.id.not_in(of_actions))
 
 
 @dataclass(frozen=True, slots=True)

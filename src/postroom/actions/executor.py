@@ -17,6 +17,7 @@ from postroom.actions import label_changes, lifecycle, running, scheduling, snoo
 from postroom.actions.label_changes import ActionMailboxes, LabelEdit, LabelFinder, apply, change_for, labels_now
 from postroom.actions.lifecycle import Action, save_pre_image
 from postroom.actions.outbound.request import outbound_job
+from postroom.actions.restore.runs import revive
 from postroom.actions.running import Taken
 from postroom.actions.snoozes import SnoozeState, Snoozing
 from postroom.actions.unsubscribing import Unsubscriber
@@ -32,6 +33,7 @@ from postroom.mailboxes.errors import Gone
 from postroom.mailboxes.ports import PriorityLane
 from postroom.mailboxes.protocol import Mailbox
 from postroom.queue import JobContext, JobQueue, JobState
+from postroom.queue.context import JobStep
 from postroom.queue.job import FINISHED, Json
 from postroom.settings import GmailSettings, SafetySettings
 
@@ -67,11 +69,11 @@ class ActionHandler:
         return None
 
     def _take(self, tx: Tx, context: JobContext, account_id: str, action_id: str) -> Taken:
-        running.require_account(lifecycle.get_action(tx, action_id), account_id)
-        return running.take(tx, action_id, context.job.id, context.queue.clock.now(), self._safety)
+        found = running.take(tx, action_id, context.job.id, context.queue.clock.now(), self._safety)
+        running.require_account(found if isinstance(found, Action) else lifecycle.get_action(tx, action_id), account_id)
+        return found
 
     async def _work(self, context: JobContext, action: Action) -> None:
-        parameters = action.wanted.parameters
         if action.type in scheduling.SENDING:
             await self._hand_over(context, action)
             return
@@ -82,28 +84,39 @@ class ActionHandler:
                 raise Fatal("This worker cannot unsubscribe.")
             await self._unsubscribe(context, action, account, mailbox)
             return
-        is_resumed = action.pre_image is not None
+        is_resumed, begun = action.pre_image is not None, None
         if action.pre_image is None:
-            async with context.step("pre_image"):
-                action = await self._look(context, mailbox, action, parameters)
+            action, begun = await self._look(context, mailbox, action)
         before, label_id = pre_image_of(action)
         change = change_for(action.type, before, label_id)
-        async with context.step("execute") as step:
+        async with context.step("execute", begun) as step:
             after = await self._execute(mailbox, action, change, before, is_resumed=is_resumed)
             step.result = {"added": sorted(after - before), "removed": sorted(before - after)}
-        hint = self._hint(action, before, after, change, label_id)
-        await context.complete(lambda tx: _complete(tx, context, action, hint, after))
+            hint = self._hint(action, before, after, change, label_id)
+            await context.complete(lambda tx: _complete(tx, context, step, action, hint, after))
 
-    async def _look(self, context: JobContext, mailbox: Mailbox, action: Action, parameters: Parameters) -> Action:
-        """Record the labels before anything changes. For a snooze, also schedule its end."""
-        labels = await labels_now(mailbox, action.gmail_id)
+    async def _look(self, context: JobContext, mailbox: Mailbox, action: Action) -> tuple[Action, str | None]:
+        """Record the labels before anything changes. For a snooze, also schedule its end; else also begin the step that
+        comes next: its id."""
+        parameters, started_at = action.wanted.parameters, context.queue.clock.now()
         if isinstance(parameters, SnoozeParameters):
-            return await self._snoozing.arrange(context, mailbox, action, parameters, labels)
+            async with context.step("pre_image"):
+                labels = await labels_now(mailbox, action.gmail_id)
+                return await self._snoozing.arrange(context, mailbox, action, parameters, labels), None
+        image = await self._image(mailbox, action, parameters)
+
+        def record(tx: Tx) -> tuple[Action, str]:
+            context.record_step(tx, "pre_image", started_at)
+            return save_pre_image(tx, action, image, context.queue.clock.now()), context.begin_step(tx, "execute")
+
+        return await context.write(record)
+
+    async def _image(self, mailbox: Mailbox, action: Action, parameters: Parameters) -> dict[str, object]:
+        labels = await labels_now(mailbox, action.gmail_id)
         label_id = None
         if isinstance(parameters, LabelParameters):
             label_id = await self._label(mailbox, action, parameters.label)
-        image = {"labels": sorted(labels), "label_id": label_id}
-        return await context.write(lambda tx: save_pre_image(tx, action, image, context.queue.clock.now()))
+        return {"labels": sorted(labels), "label_id": label_id}
 
     async def _label(self, mailbox: Mailbox, action: Action, name: str) -> str | None:
         if action.type is ActionType.REMOVE_LABEL:
@@ -155,8 +168,9 @@ def pre_image_of(action: Action) -> tuple[frozenset[str], str | None]:
     return frozenset(image.get("labels") or ()), image.get("label_id")
 
 
-def _complete(tx: Tx, context: JobContext, action: Action, hint: Json, after: frozenset[str]) -> Json:
+def _complete(tx: Tx, context: JobContext, step: JobStep, action: Action, hint: Json, after: frozenset[str]) -> Json:
     now = context.queue.clock.now()
+    step.end(tx, now)
     if not running.finish(tx, context.queue, action, S.COMPLETED, now, undo_hint=hint, error=None):
         return {"outcome": "it was ended by another process meanwhile"}
     if action.type is not ActionType.DELETE:
@@ -170,7 +184,11 @@ _AT_ONCE = 200
 
 
 async def upkeep(context: JobContext) -> Json:
-    await context.complete(lambda tx: _tend(tx, context.queue) | {"woken": wake_overdue(tx, context.queue)})
+    def tend(tx: Tx) -> dict[str, int]:
+        woken, revived = wake_overdue(tx, context.queue), revive(tx, context.queue)
+        return _tend(tx, context.queue) | {"woken": woken, "restores_revived": revived}
+
+    await context.complete(tend)
     lifecycle.set_questions_open(await context.queue.database.read(_questions_open))
     return None
 

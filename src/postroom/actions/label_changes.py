@@ -18,11 +18,12 @@ from postroom.domain.actions import ActionType as A
 from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal
 from postroom.mailboxes.protocol import Detail, Mailbox, MailboxChange, MailboxLabel, MessageId, Move
-from postroom.queue.outcome import describe
+from postroom.queue.job import describe
 
 INBOX, UNREAD, STARRED, TRASH, SPAM = "INBOX", "UNREAD", "STARRED", "TRASH", "SPAM"
 _PLACES = frozenset({INBOX, SPAM, TRASH})
 """Labels that the mailbox itself gives and takes when mail goes to the trash and back."""
+_FLAGS = frozenset({UNREAD, STARRED})
 _NONE: frozenset[str] = frozenset()
 
 Labels = frozenset[str]
@@ -117,7 +118,8 @@ def hint_for(action: A, before: Labels, after: Labels, change: LabelEdit, label_
     inverse = _INVERSE[action]
     match action:
         case A.TRASH:
-            parameters: Json = {"add_labels": sorted((before - after) & _PLACES)}
+            # Where labels are folders, all of them go with it; that it was read meanwhile is no part of this.
+            parameters: Json = {"add_labels": sorted(before - after - _FLAGS)}
         case A.RESTORE:
             # Going back to the trash takes the inbox away, which it may have had even there.
             parameters = {"add_labels": sorted(before & {INBOX}), "remove_labels": sorted((after - before) & _PLACES)}

@@ -6,20 +6,22 @@ A status changes only by compare-and-set along `LEGAL`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import Row, delete, select, update
+from sqlalchemy import ColumnElement, Row, Text, bindparam, delete, literal, select, update
 
-from postroom.db import Tx
+from postroom.db import Prepared, Tx
 from postroom.db.tables.accounts import accounts
+from postroom.db.tables.mail import messages
 from postroom.db.tables.triage import actions, outgoing_files
 from postroom.domain.actions import ActionStatus, ActionType, Origin, WantedAction, parse_action
 from postroom.domain.actions import ActionStatus as S
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import new_id, parse_id
+from postroom.mail.unsubscribing import link_host
 from postroom.telemetry import logs
 from postroom.telemetry.metrics import meter
 
@@ -34,12 +36,13 @@ LEGAL: Mapping[S, frozenset[S]] = MappingProxyType(
         S.DISMISSED: frozenset({S.QUEUED}),
         S.REFUSED: frozenset(),
         S.COMPLETED: frozenset(),
-        S.REJECTED: frozenset(),
+        S.REJECTED: frozenset({S.APPROVED_PENDING}),  # only by the person who rejected it, who takes that back
         S.EXPIRED: frozenset(),
         S.CANCELED: frozenset(),
     }
 )
 
+_LIST = "its_list"
 RETRYABLE = frozenset({S.FAILED, S.DISMISSED})
 FINISHED = RETRYABLE | {S.COMPLETED, S.REJECTED, S.EXPIRED, S.CANCELED, S.REFUSED}
 """Final, unless a person retries it."""
@@ -107,6 +110,8 @@ class Action:
     subject: str | None
     sender: str | None
     """Of its message, where only the archive has that."""
+    host: str | None = None
+    """Whom unsubscribing contacts, where that is known."""
 
     @property
     def wanted(self) -> WantedAction:
@@ -134,13 +139,27 @@ class NewAction:
     application_id: str | None = None
     subject: str | None = None
     sender: str | None = None
+    id: str = field(default_factory=new_id)
+
+
+# Made once: to build a statement takes longer than to run it.
+_THE_ACTION, _HELD = actions.c.id == bindparam("the_action"), actions.c.job_id == bindparam("holder")
+_CHANGE = update(actions).where(_THE_ACTION)
+_MOVE = _CHANGE.where(actions.c.status == bindparam("source")).returning(actions.c.type, actions.c.origin)
+_INSERTED = Prepared(actions.insert())
+_FOUND = Prepared(select(actions).where(_THE_ACTION))
+_MOVED, _MOVED_BY_HOLDER = Prepared(_MOVE), Prepared(_MOVE.where(_HELD))
+_ASSIGNED = Prepared(_CHANGE)
+_FIRST_IMAGE = Prepared(_CHANGE.where(_HELD, actions.c.pre_image.is_(None)).returning(actions.c.id))
+_FILES_FORGOTTEN = Prepared(delete(outgoing_files).where(outgoing_files.c.action_id == bindparam("the_action")))
 
 
 def insert_action(tx: Tx, new: NewAction, now: datetime) -> str:
     """Insert an action; its id. The caller enqueues its job in the same transaction."""
-    action_id, wanted = new_id(), new.wanted.outline()
-    tx.execute(
-        actions.insert().values(
+    action_id, wanted = new.id, new.wanted.outline()
+    tx.run(
+        _INSERTED,
+        dict(
             id=action_id,
             account_id=new.account_id,
             message_id=new.message_id,
@@ -163,7 +182,7 @@ def insert_action(tx: Tx, new: NewAction, now: datetime) -> str:
             sender=new.sender,
             created_at=now,
             updated_at=now,
-        )
+        ),
     )
     for position, file in enumerate(new.wanted.files):
         if file.data is None:
@@ -179,9 +198,8 @@ def files_of(tx: Tx, action_id: str) -> list[bytes]:
 
 
 def find_action(tx: Tx, action_id: str, *, lock: bool = False) -> Action | None:
-    query = select(actions).where(actions.c.id == action_id)
-    row = tx.execute(tx.locking(query) if lock else query).one_or_none()
-    return None if row is None else action_from_row(row)
+    rows = tx.run(_FOUND, {"the_action": action_id}, lock=lock)
+    return action_from_row(rows[0]) if rows else None
 
 
 def get_action(tx: Tx, action_id: str, *, lock: bool = False) -> Action:
@@ -220,14 +238,12 @@ def move_action(
         raise AssertionError(f"{sorted(unknown)} are not set along with a status")
     if isinstance(values.get("error"), str):
         values["error"] = values["error"][:LONGEST_ERROR]
-    condition = (actions.c.id == action_id) & actions.c.status.in_(sources)
-    if held_by is not None:
-        condition &= actions.c.job_id == held_by
-    changed = update(actions).where(condition)
-    changed = changed.values(status=to, updated_at=now, finished_at=now if to in FINISHED else None, **values)
-    row = tx.execute(changed.returning(actions.c.type, actions.c.origin)).one_or_none()
+    values |= {"the_action": action_id, "status": to, "updated_at": now}
+    values |= {"finished_at": now if to in FINISHED else None} | ({} if held_by is None else {"holder": held_by})
+    move = _MOVED if held_by is None else _MOVED_BY_HOLDER
+    row = next((row for source in sources for row in tx.run(move, values | {"source": source})), None)
     if row is not None and to in FINISHED - RETRYABLE:
-        tx.execute(delete(outgoing_files).where(outgoing_files.c.action_id == action_id))
+        tx.run(_FILES_FORGOTTEN, {"the_action": action_id})
     if row is not None and to in FINISHED:
         action_type, origin = ActionType(row.type), Origin(row.origin)
         tx.after_commit(f"action:{action_id}", lambda: _tell_end(action_id, action_type, origin, to))
@@ -241,22 +257,36 @@ async def _tell_end(action_id: str, action_type: ActionType, origin: Origin, out
 
 def assign_job(tx: Tx, action_id: str, job_id: str, now: datetime) -> None:
     """Give the action to this job alone."""
-    tx.execute(update(actions).where(actions.c.id == action_id).values(job_id=job_id, updated_at=now))
+    tx.run(_ASSIGNED, {"the_action": action_id, "job_id": job_id, "updated_at": now})
 
 
 def save_pre_image(tx: Tx, action: Action, image: Mapping[str, Any], now: datetime) -> Action:
     """Record the labels before the action, once: a second look after a crash would see what the first run did."""
-    mine = (actions.c.id == action.id) & (actions.c.job_id == action.job_id) & actions.c.pre_image.is_(None)
-    tx.execute(update(actions).where(mine).values(pre_image=dict(image), updated_at=now))
+    named = {"the_action": action.id, "holder": action.job_id}
+    if tx.run(_FIRST_IMAGE, named | {"pre_image": dict(image), "updated_at": now}):
+        return replace(action, pre_image=dict(image), updated_at=now)
     return get_action(tx, action.id)
 
 
 def action_from_row(row: Row[*tuple[Any, ...]]) -> Action:
-    values = dict(row._mapping)
-    typed = {
+    values = row._asdict()
+    typed: dict[str, Any] = {
         "origin": Origin(values["origin"]),
         "type": ActionType(values["type"]),
         "status": ActionStatus(values["status"]),
         "reasons": tuple(values["reasons"] or ()),
+        "host": _host(values),
     }
-    return Action(**{name: typed.get(name, values[name]) for name in Action.__slots__})
+    return Action(**{name: typed[name] if name in typed else values[name] for name in Action.__slots__})
+
+
+def list_header() -> ColumnElement[Any]:
+    """What the message says about unsubscribing, for a row that becomes an action."""
+    return messages.c.headers.op("->>", return_type=Text())(literal("list-unsubscribe", Text())).label(_LIST)
+
+
+def _host(values: Mapping[str, Any]) -> str | None:
+    if values["type"] != ActionType.UNSUBSCRIBE:
+        return None
+    asked = (values["pre_image"] or {}).get("host")
+    return asked or link_host(values.get(_LIST) or "") or None

@@ -1,17 +1,18 @@
-"""What a person asks for: a new action, another try of a failed one or of a failed job, the cancellation of one. Each
-is audited.
+"""What a person asks for: a new action, the same action on many messages, another try of a failed one or of a failed
+job, the cancellation of one. Each is audited.
 
 A job that stands for an action is never queued again alone: the action is over by then, and the job would find nothing
-to do. Both go back together.
+to do. Both go back together. Of many messages each gets an action of its own; what cannot be acted on is named with the
+reason, and does not keep the others from being done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sqlalchemy import and_, select, update
 
@@ -19,9 +20,8 @@ from postroom import audit
 from postroom.accounts.account import Account, account_with_id, list_accounts
 from postroom.actions import approvals, lifecycle, scheduling
 from postroom.actions.lifecycle import Action, NewAction
-from postroom.archive.backend import ArchiveBackend
-from postroom.archive.layout import account_name
-from postroom.archive.messages import ArchivedMessage
+from postroom.archive.backend import ArchiveBackend, MailReader
+from postroom.archive.messages import ArchivedMessage, account_name
 from postroom.archive.service import read_apart
 from postroom.audit import Actor
 from postroom.db import Database, Tx
@@ -29,11 +29,11 @@ from postroom.db.tables.accounts import accounts
 from postroom.db.tables.mail import messages
 from postroom.db.tables.triage import actions
 from postroom.domain import jobs
+from postroom.domain.actions import FOR_GOOD, ActionType, Origin, WantedAction
 from postroom.domain.actions import ActionStatus as S
-from postroom.domain.actions import ActionType, Origin, WantedAction
 from postroom.domain.errors import BadInput, NotAllowed, NotFound
 from postroom.domain.ids import is_id
-from postroom.mailboxes.gmail.permissions import missing_scope
+from postroom.mailboxes.gmail.methods import missing_scope
 from postroom.queue import FailedJobs, JobQueue, JobState
 from postroom.queue.inspection import JobRecord, show_job
 
@@ -361,3 +361,38 @@ def require_not_begun(tx: Tx, action_id: str, *, lock: bool = False) -> Action:
     if action.status not in (S.QUEUED, S.APPROVED_PENDING):
         raise BadInput("action", f"{action.id} is {action.status}; only what has not begun can be called off")
     return action
+
+
+ONE_BY_ONE = FOR_GOOD
+"""What cannot be taken back is not done to many messages with one press."""
+
+
+class MailKey(NamedTuple):
+    mailbox: str
+    key: str
+
+
+async def find_targets(
+    database: Database, archive: ArchiveBackend, wanted: Sequence[MailKey]
+) -> dict[MailKey, ActionTarget | str]:
+    """For each message the target, or the reason why it cannot be acted on."""
+    found = await read_apart(archive, lambda reader: _archived(reader, wanted))
+    return await database.read(lambda tx: {each: _target(tx, found.get(each)) for each in wanted})
+
+
+def _archived(reader: MailReader, wanted: Sequence[MailKey]) -> Mapping[MailKey, ArchivedMessage]:
+    found: dict[MailKey, ArchivedMessage] = {}
+    for mailbox in dict.fromkeys(each.mailbox for each in wanted):
+        keys = [each.key for each in wanted if each.mailbox == mailbox]
+        here = reader.find_many(account_name(mailbox), keys)
+        found |= {MailKey(mailbox, key): message for key, message in here.items()}
+    return found
+
+
+def _target(tx: Tx, message: ArchivedMessage | None) -> ActionTarget | str:
+    if message is None:
+        return "it is not in the archive"
+    try:
+        return archived_target(tx, message)
+    except BadInput as error:
+        return error.problem

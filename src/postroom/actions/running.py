@@ -8,7 +8,7 @@ the outcome. Hidden mail is counted by account over the last hour; beyond the li
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from sqlalchemy import delete, func, select
@@ -28,8 +28,7 @@ from postroom.domain.errors import BadInput, Fatal, NotAllowed
 from postroom.domain.ids import parse_id
 from postroom.mailboxes.errors import Gone, LabelGone, LoginNeeded
 from postroom.queue import JobContext, JobQueue, LeaseLost, NewJob
-from postroom.queue.job import Json
-from postroom.queue.outcome import describe
+from postroom.queue.job import Json, describe
 from postroom.settings import SafetySettings
 
 HOUR = timedelta(hours=1)
@@ -136,7 +135,7 @@ def take(tx: Tx, action_id: str, job_id: str, now: datetime, safety: SafetySetti
     if safety is not None and (reason := reason_to_ask(tx, action, safety, now)) is not None:
         return Asks(action, reason, now + timedelta(days=safety.approval_days))
     lifecycle.move_action(tx, action.id, S.QUEUED, S.EXECUTING, now, job_id=job_id, error=None)
-    return lifecycle.get_action(tx, action.id)
+    return replace(action, status=S.EXECUTING, job_id=job_id, error=None, updated_at=now, finished_at=None)
 
 
 class _Changed(Exception):

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, and_, delete, or_, select
+from sqlalchemy import and_, bindparam, delete, or_, select
 
 from postroom.actions import lifecycle
 from postroom.actions.lifecycle import Action, NewAction
-from postroom.db import Tx
+from postroom.db import Prepared, Tx
 from postroom.db.database import insert
 from postroom.db.tables.triage import action_links, actions
 from postroom.domain import jobs
@@ -115,30 +115,40 @@ class ActionIntake:
             reasons=proposal.reasons,
             expires_at=now + self._patience if proposal.reasons else None,
         )
-        action_id = lifecycle.insert_action(tx, new, now)
         if proposal.reasons:
-            self._queue.add(tx, question_job(order.account_id, action_id))
+            self._queue.add(tx, question_job(order.account_id, new.id))
         else:
-            enqueue(tx, self._queue, lifecycle.get_action(tx, action_id), now)
-        return action_id
+            job = action_job(order.account_id, new.id, _queue_of(order.application_id))
+            new = replace(new, job_id=self._queue.add(tx, job)[0].job_id)
+        return lifecycle.insert_action(tx, new, now)
 
 
 SENDING = frozenset({ActionType.FORWARD, ActionType.AUTO_REPLY})
 """Once handed to their own job, these change no label."""
 
+# Made once: to build a statement takes longer than to run it.
+_SAME_MESSAGE = and_(
+    actions.c.account_id == bindparam("account"),
+    actions.c.gmail_id == bindparam("message"),
+    actions.c.id != bindparam("the_action"),
+)
+_AT_WORK = and_(actions.c.status == ActionStatus.EXECUTING, and_(*(actions.c.type != each for each in SENDING)))
+_EARLIER = and_(actions.c.status == ActionStatus.QUEUED, actions.c.id < bindparam("the_action"))
+_BEFORE = select(actions.c.id).where(_SAME_MESSAGE, or_(_AT_WORK, _EARLIER)).order_by(actions.c.id)
+_AFTER = select(actions).where(_SAME_MESSAGE, actions.c.status == ActionStatus.QUEUED).order_by(actions.c.id)
+_FIRST_BEFORE, _NEXT = Prepared(_BEFORE.limit(1)), Prepared(_AFTER.limit(1))
+
 
 def first_before(tx: Tx, action: Action) -> str | None:
     """The action that has to end before this one may begin, if there is one: also a later one that is at work already,
     where this one was approved, or tried again, only now."""
-    others = select(actions.c.id).where(_same_message(action), actions.c.id != action.id, _comes_before(action))
-    return tx.execute(others.order_by(actions.c.id).limit(1)).scalar()
+    found = tx.run(_FIRST_BEFORE, _named(action))
+    return found[0].id if found else None
 
 
 def call_next(tx: Tx, queue: JobQueue, action: Action, now: datetime) -> None:
     """This action is over, or handed over: the next on its message may begin."""
-    waiting = select(actions).where(_same_message(action), actions.c.status == ActionStatus.QUEUED)
-    row = tx.execute(waiting.where(actions.c.id != action.id).order_by(actions.c.id).limit(1)).first()
-    if row is not None:
+    for row in tx.run(_NEXT, _named(action)):
         enqueue(tx, queue, lifecycle.action_from_row(row), now)
 
 
@@ -147,17 +157,15 @@ def enqueue(tx: Tx, queue: JobQueue, action: Action, now: datetime) -> str:
     if action.origin is Origin.UNDO:
         job = undo_job(action.account_id, original_of(tx, action.id))
     else:
-        lane = QueueName.WORK if action.application_id is None else QueueName.HISTORY
-        job = action_job(action.account_id, action.id, lane)
+        job = action_job(action.account_id, action.id, _queue_of(action.application_id))
     job_id = queue.add(tx, job)[0].job_id
     lifecycle.assign_job(tx, action.id, job_id, now)
     return job_id
 
 
-def _same_message(action: Action) -> ColumnElement[bool]:
-    return and_(actions.c.account_id == action.account_id, actions.c.gmail_id == action.gmail_id)
+def _named(action: Action) -> dict[str, str]:
+    return {"account": action.account_id, "message": action.gmail_id, "the_action": action.id}
 
 
-def _comes_before(action: Action) -> ColumnElement[bool]:
-    at_work = and_(actions.c.status == ActionStatus.EXECUTING, actions.c.type.not_in(SENDING))
-    return or_(at_work, and_(actions.c.status == ActionStatus.QUEUED, actions.c.id < action.id))
+def _queue_of(application_id: str | None) -> QueueName:
+    return QueueName.WORK if application_id is None else QueueName.HISTORY

@@ -16,19 +16,7 @@ from sqlalchemy import Row, func, select, update
 from postroom import audit
 from postroom.accounts.account_jobs import account_of
 from postroom.accounts.mailbox_state import record_label_change
-from postroom.actions import lifecycle, running
-from postroom.actions.label_changes import (
-    INBOX,
-    TRASH,
-    ActionMailboxes,
-    LabelEdit,
-    LabelFinder,
-    Labels,
-    labels_now,
-    modification,
-    modified,
-    snooze_hint,
-)
+from postroom.actions import label_changes, lifecycle, running
 from postroom.actions.lifecycle import Action, save_pre_image
 from postroom.audit import Actor
 from postroom.db import Tx
@@ -185,7 +173,7 @@ def _snooze(row: Row[*tuple[Any, ...]]) -> Snooze:
 
 
 class Snoozing:
-    def __init__(self, labels: LabelFinder, settings: GmailSettings) -> None:
+    def __init__(self, labels: label_changes.LabelFinder, settings: GmailSettings) -> None:
         self._labels = labels
         self._label_name = settings.snooze_label
 
@@ -208,13 +196,15 @@ class Snoozing:
 
         return await context.write(write)
 
-    def hint(self, action: Action, change: LabelEdit) -> Json:
+    def hint(self, action: Action, change: label_changes.LabelEdit) -> Json:
         image = action.pre_image or {}
         if image.get("replaces"):
             # It was hidden by an earlier snooze, or by a first try of this one, whose wake-up this one has replaced:
             # the undo must not leave it so.
-            change = modification(change.add | {image["label_id"]}, change.remove | {INBOX})
-        return snooze_hint(change, image["until"], (image["label_id"], image["label_name"]), image["job_id"])
+            change = label_changes.modification(change.add | {image["label_id"]}, change.remove | {label_changes.INBOX})
+        return label_changes.snooze_hint(
+            change, image["until"], (image["label_id"], image["label_name"]), image["job_id"]
+        )
 
 
 def _image(before: frozenset[str], label: tuple[str, str], until: datetime, job_id: str) -> Json:
@@ -233,7 +223,9 @@ _LONGEST_SNOOZE = timedelta(days=3_660)
 
 
 class UnsnoozeHandler:
-    def __init__(self, mailboxes: ActionMailboxes, labels: LabelFinder, settings: GmailSettings) -> None:
+    def __init__(
+        self, mailboxes: label_changes.ActionMailboxes, labels: label_changes.LabelFinder, settings: GmailSettings
+    ) -> None:
         self._mailboxes = mailboxes
         self._labels = labels
         self._label_name = settings.snooze_label
@@ -253,11 +245,11 @@ class UnsnoozeHandler:
 
     async def _wake(
         self, context: JobContext, mailbox: Mailbox, action: Action
-    ) -> tuple[tuple[Labels, Labels] | None, str]:
+    ) -> tuple[tuple[label_changes.Labels, label_changes.Labels] | None, str]:
         """The labels before and after, and what came of it; None if the message is gone."""
         label_id = await self._label_id(context, mailbox, action)
         try:
-            now = await labels_now(mailbox, action.gmail_id)
+            now = await label_changes.labels_now(mailbox, action.gmail_id)
             if not _may_be_hidden(action, now, label_id):
                 return (now, now), "it was never hidden"
             after, outcome = await self._show(mailbox, action, now, label_id)
@@ -265,20 +257,26 @@ class UnsnoozeHandler:
         except Gone:
             return None, "the message is no longer in the mailbox"
 
-    async def _show(self, mailbox: Mailbox, action: Action, now: Labels, label_id: str | None) -> tuple[Labels, str]:
+    async def _show(
+        self, mailbox: Mailbox, action: Action, now: label_changes.Labels, label_id: str | None
+    ) -> tuple[label_changes.Labels, str]:
         """Mail that was thrown away meanwhile stays in the trash; only the label is taken off."""
-        add = frozenset[str]() if INBOX in now or TRASH in now else frozenset({INBOX})
+        add = (
+            frozenset[str]()
+            if label_changes.INBOX in now or label_changes.TRASH in now
+            else frozenset({label_changes.INBOX})
+        )
         remove = now & {label_id} if label_id else frozenset[str]()
-        outcome = "it is in the trash" if TRASH in now else "in the inbox"
+        outcome = "it is in the trash" if label_changes.TRASH in now else "in the inbox"
         if not add and not remove:
             return now, outcome
         try:
-            return await modified(mailbox, action.gmail_id, MailboxChange(add, remove)), outcome
+            return await label_changes.modified(mailbox, action.gmail_id, MailboxChange(add, remove)), outcome
         except (CallRefused, LabelGone):
             if not add or not remove:
                 raise
             # The label was deleted in this moment, and the mail is still hidden.
-            return await modified(mailbox, action.gmail_id, MailboxChange(add)), outcome
+            return await label_changes.modified(mailbox, action.gmail_id, MailboxChange(add)), outcome
 
     async def _label_id(self, context: JobContext, mailbox: Mailbox, action: Action) -> str | None:
         """The label that was used; the settings may name another by now."""
@@ -288,7 +286,7 @@ class UnsnoozeHandler:
         return await self._labels.find(mailbox, action.account_id, self._label_name)
 
 
-def _may_be_hidden(action: Action, now: Labels, label_id: str | None) -> bool:
+def _may_be_hidden(action: Action, now: label_changes.Labels, label_id: str | None) -> bool:
     """A failed snooze may have hidden its mail, and one that replaced another must bring back what that one hid."""
     took_over = bool((action.pre_image or {}).get("replaces"))
     return action.status is ActionStatus.COMPLETED or took_over or label_id in now
@@ -300,7 +298,13 @@ def _too_early(context: JobContext) -> Retryable:
     return Retryable("The message is still being hidden.", retry_after=_UNTIL_HIDDEN if hurried else None)
 
 
-def _woken(tx: Tx, context: JobContext, action: Action, change: tuple[Labels, Labels] | None, outcome: str) -> Json:
+def _woken(
+    tx: Tx,
+    context: JobContext,
+    action: Action,
+    change: tuple[label_changes.Labels, label_changes.Labels] | None,
+    outcome: str,
+) -> Json:
     end_snooze(tx, action.id, SnoozeState.WOKEN, context.queue.clock.now())
     if change is not None:
         record_label_change(tx, action.account_id, action.gmail_id, *change)
@@ -313,7 +317,7 @@ class SnoozeCheckHandler:
     What history tells may be older than the snooze itself, so the mailbox is asked.
     """
 
-    def __init__(self, mailboxes: ActionMailboxes) -> None:
+    def __init__(self, mailboxes: label_changes.ActionMailboxes) -> None:
         self._mailboxes = mailboxes
 
     async def __call__(self, context: JobContext) -> Json:
@@ -327,11 +331,13 @@ class SnoozeCheckHandler:
         )
         mailbox = await self._mailboxes.of(await account_of(context))
         with suppress(Gone):  # then nothing is left that could wait
-            now = await labels_now(mailbox, snooze.gmail_id)
-            if INBOX not in now:
+            now = await label_changes.labels_now(mailbox, snooze.gmail_id)
+            if label_changes.INBOX not in now:
                 return {"outcome": "it waits"}
             if snooze.label_id in now:
-                await modified(mailbox, snooze.gmail_id, MailboxChange(remove=frozenset({snooze.label_id})))
+                await label_changes.modified(
+                    mailbox, snooze.gmail_id, MailboxChange(remove=frozenset({snooze.label_id}))
+                )
         await context.complete(lambda tx: _end_waiting(tx, context.queue, snooze))
         return None
 

@@ -19,19 +19,8 @@ from sqlalchemy import ColumnElement, Row, Select, and_, func, or_, select
 from postroom import audit
 from postroom.accounts.account_jobs import account_of
 from postroom.accounts.mailbox_state import labels_of, record_label_change
-from postroom.actions import approvals, lifecycle, requests, running, scheduling, snoozes
+from postroom.actions import approvals, label_changes, lifecycle, requests, running, scheduling, snoozes
 from postroom.actions.browsing import its_subject_and_sender
-from postroom.actions.label_changes import (
-    NOTHING,
-    UNSNOOZE,
-    ActionMailboxes,
-    Labels,
-    apply,
-    inverse_of,
-    irreversible,
-    labels_now,
-    undoing,
-)
 from postroom.actions.lifecycle import Action, NewAction
 from postroom.actions.running import Taken
 from postroom.actions.snoozes import SnoozeState
@@ -46,8 +35,7 @@ from postroom.domain.clock import require_utc
 from postroom.domain.errors import BadInput, Fatal
 from postroom.mailboxes.protocol import Mailbox
 from postroom.queue import JobContext, JobQueue, NewJob, Postponed
-from postroom.queue.job import Json
-from postroom.queue.outcome import describe
+from postroom.queue.job import Json, describe
 
 _FOR_GOOD = {
     ActionType.DELETE: "the message was deleted for ever",
@@ -99,16 +87,22 @@ def request_undo(tx: Tx, queue: JobQueue, action_id: str, who: Actor) -> str:
 
 
 WAITS_AGAIN = "waits for approval again"
+REJECTION_STANDS_AFTER = timedelta(minutes=1)
+"""The page offers *Undo* for ten seconds; without script it stays until the next page."""
 
 
 def take_back(tx: Tx, queue: JobQueue, action_id: str, who: Actor) -> str:
-    """Take back a person's approval or order; how the action stands now, in words. BadInput if that is too late.
+    """Take back a person's approval, rejection or order; how the action stands now, in words. BadInput if that is too
+    late.
 
-    What was approved and has not begun waits for approval again, what was ordered is cancelled; what was done is
-    undone.
+    What was approved and has not begun waits for approval again, as what was just rejected does; what was ordered is
+    cancelled; what was done is undone.
     """
     action = lifecycle.get_action(tx, action_id, lock=True)
     by_person = action.answered_by is not None or action.origin is Origin.PERSON
+    if action.status is S.REJECTED and _can_ask_again(action, who, queue.clock.now()):
+        approvals.reopen(tx, queue, action, who)
+        return WAITS_AGAIN
     if not by_person or action.status in (S.APPROVED_PENDING, S.REJECTED, S.FAILED, S.DISMISSED):
         raise BadInput("action", f"{action.id} is {action.status}; only what you approved or ordered is taken back")
     if action.status is S.QUEUED and action.origin is Origin.PERSON:
@@ -121,6 +115,13 @@ def take_back(tx: Tx, queue: JobQueue, action_id: str, who: Actor) -> str:
         raise BadInput("action", f"{action.id} is being done right now; undo it in a moment")
     request_undo(tx, queue, action.id, who)
     return "is being undone"
+
+
+def _can_ask_again(action: Action, who: Actor, now: datetime) -> bool:
+    """Whether this person rejected it just now, and its question is not too old."""
+    is_own = action.answered_by == f"{who.role} {who.name}"
+    is_new = action.answered_at is not None and now - action.answered_at <= REJECTION_STANDS_AFTER
+    return is_own and is_new and (action.expires_at is None or action.expires_at > now)
 
 
 def _begin(tx: Tx, original: Action, wanted_by: str, now: datetime) -> Action:
@@ -155,7 +156,7 @@ def _begin(tx: Tx, original: Action, wanted_by: str, now: datetime) -> Action:
 def inverse_wanted(original: Action, names: Mapping[str, str]) -> WantedAction:
     """The undo as an action, for people to read, with the labels' names by their ids; what is done follows the hint."""
     hint = original.undo_hint or {}
-    if hint.get("inverse_action") == UNSNOOZE:
+    if hint.get("inverse_action") == label_changes.UNSNOOZE:
         return parse_action(ActionType.REMOVE_LABEL, {"label": str(hint.get("snooze_label"))})
     parameters = hint.get("inverse_parameters") or {}
     label_id = parameters.get("label")
@@ -170,7 +171,7 @@ class _Pair:
 
 
 class UndoHandler:
-    def __init__(self, mailboxes: ActionMailboxes) -> None:
+    def __init__(self, mailboxes: label_changes.ActionMailboxes) -> None:
         self._mailboxes = mailboxes
 
     async def __call__(self, context: JobContext) -> Json:
@@ -193,25 +194,27 @@ class UndoHandler:
         return running.take(tx, ours.id, job_id, now)
 
     async def _work(self, context: JobContext, pair: _Pair) -> None:
-        inverse = inverse_of(pair.original.undo_hint or {})
+        inverse = label_changes.inverse_of(pair.original.undo_hint or {})
         mailbox = await self._mailboxes.of(await account_of(context))
         now = await self._look(context, mailbox, pair.undo)
         before = frozenset((pair.original.pre_image or {}).get("labels") or ())
         hidden = await context.queue.database.read(lambda tx: snoozes.is_replaced(tx, pair.original))
-        change = NOTHING if hidden else undoing(inverse, before, now)  # a later snooze still hides it
+        change = (
+            label_changes.NOTHING if hidden else label_changes.undoing(inverse, before, now)
+        )  # a later snooze still hides it
         async with context.step("undo") as step:
-            after = await apply(mailbox, pair.undo.gmail_id, change, now)
+            after = await label_changes.apply(mailbox, pair.undo.gmail_id, change, now)
             step.result = {"added": sorted(after - now), "removed": sorted(now - after)}
         if inverse.cancel_job is not None:
             # Not before the mail is back: an undo that fails for good must not leave it hidden without a wake-up.
             await _cancel_wake_up(context, pair.original, inverse.cancel_job)
         await context.complete(lambda tx: _complete(tx, context, pair, now, after))
 
-    async def _look(self, context: JobContext, mailbox: Mailbox, undo: Action) -> Labels:
+    async def _look(self, context: JobContext, mailbox: Mailbox, undo: Action) -> label_changes.Labels:
         """The labels before the undo; those of its first try, if it was cut off."""
         if undo.pre_image is None:
             async with context.step("pre_image"):
-                image = {"labels": sorted(await labels_now(mailbox, undo.gmail_id))}
+                image = {"labels": sorted(await label_changes.labels_now(mailbox, undo.gmail_id))}
                 clock = context.queue.clock
                 undo = await context.write(lambda tx: lifecycle.save_pre_image(tx, undo, image, clock.now()))
         return frozenset((undo.pre_image or {}).get("labels") or ())
@@ -229,9 +232,11 @@ async def _cancel_wake_up(context: JobContext, original: Action, job_id: str) ->
         step.result = {"outcome": await context.write(cancel)}
 
 
-def _complete(tx: Tx, context: JobContext, pair: _Pair, before: Labels, after: Labels) -> Json:
+def _complete(
+    tx: Tx, context: JobContext, pair: _Pair, before: label_changes.Labels, after: label_changes.Labels
+) -> Json:
     nothing_changed = before == after
-    hint = irreversible(pair.undo.type, undo_of=pair.original.id)
+    hint = label_changes.irreversible(pair.undo.type, undo_of=pair.original.id)
     hint |= {"nothing_changed": True} if nothing_changed else {}
     now = context.queue.clock.now()
     running.finish(tx, context.queue, pair.undo, S.COMPLETED, now, undo_hint=hint, error=None)

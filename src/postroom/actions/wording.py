@@ -33,8 +33,13 @@ _PLAIN: Mapping[ActionType, str] = {
 }
 
 
+_LONGEST_HOST = 60
+
+
 def deed(action: Action) -> str:
     """One line, without the text of mail that would be sent."""
+    if action.host:
+        return f"{_PLAIN[action.type]} (contacts {_end_of(action.host)})"
     try:
         return wish(action.wanted)
     except BadInput as error:
@@ -117,6 +122,11 @@ def letter_of(
         attachments=(*its_files, *own) if is_forward else own,
         carries_original=is_forward,
     )
+
+
+def _end_of(host: str) -> str:
+    """A long name from its end, which says whose it is: `bank.example.evil.example` is not the bank's."""
+    return host if len(host) <= _LONGEST_HOST else f"\N{HORIZONTAL ELLIPSIS}{host[-_LONGEST_HOST:]}"
 
 
 def _size(size: int) -> str:

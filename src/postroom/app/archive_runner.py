@@ -1,7 +1,9 @@
-"""Does the work that is handed to the process that owns the archive: imports, and repairs (`archive_tasks.py`).
+"""Does the work that is handed to the process that owns the archive: imports, repairs, syncs and indexing attachments
+(`archive_tasks.py`); and the job that indexes attachments.
 
-One task of a kind at a time, on a thread of its own. When the process ends, a task stores what it has read and is
-queued again; one that was killed is queued again by the next start. Imports remember their position themselves.
+One task of a kind at a time; imports and repairs on a thread of their own. When the process ends, a task stores what
+it has read and is queued again; one that was killed is queued again by the next start. Imports remember by themselves
+how far they are, and what they have counted.
 """
 
 from __future__ import annotations
@@ -10,34 +12,39 @@ import asyncio
 import fcntl
 import os
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from postroom.app.archive_tasks import (
-    ArchiveTask,
-    TaskKind,
-    TaskState,
-    claim_next,
-    home_id,
-    is_waiting,
-    queue_interrupted,
-    repair_written,
-    report_progress,
-    settle,
+from postroom import audit
+from postroom.accounts.account import list_accounts
+from postroom.app import archive_tasks
+from postroom.app.archive_statistics import count_coverage
+from postroom.app.importing import (
+    ImportOrder,
+    list_troubled,
+    progress_written,
+    remove_forgotten,
+    remove_upload,
+    report_written,
 )
-from postroom.app.importing import ImportOrder, list_troubled, progress_written, report_written
 from postroom.app.installation import App
-from postroom.app.upload_files import remove_forgotten, remove_upload
-from postroom.archive.backend import ImportTarget
+from postroom.archive.backend import ArchiveBackend, ImportTarget, MailReader, MailWriter
 from postroom.archive.importing.run import import_mail
 from postroom.archive.importing.state import ImportProgress, ImportReport
-from postroom.archive.service import ArchiveService
+from postroom.archive.indexing import ReadBatch, read_batch
+from postroom.archive.messages import ArchivedMessage
+from postroom.archive.service import ArchiveService, read_apart
+from postroom.archive.status import OwnedElsewhere
 from postroom.db import Tx
 from postroom.domain.errors import PostroomError, Retryable
+from postroom.queue import Handler, JobContext, Postponed
+from postroom.queue.job import Json
+from postroom.sync.service import AccountSync
 from postroom.telemetry import logs
 
 log = logs.get(__name__)
@@ -45,6 +52,9 @@ log = logs.get(__name__)
 _LOOK_EVERY_S = 1.0
 _REPORT_EVERY_S = 1.0
 _LOCK = "archive-tasks.lock"
+_INDEXING = "postroom worker (indexing attachments)"
+_INDEXING_TURN_S = 300.0
+_NEXT_TURN = timedelta(seconds=1)
 
 T = TypeVar("T")
 Result = Mapping[str, Any]
@@ -58,7 +68,8 @@ class TaskProgress:
     """What a task's thread says of itself, and whether it shall stop."""
 
     def __init__(self) -> None:
-        self.latest: Mapping[str, Any] = {}
+        self.latest: Mapping[str, Any] | None = None
+        """None: nothing yet; what an earlier run has shown stays until then."""
         self.stop = threading.Event()
         self.was_stopped = False
         """By a person, not by the end of the process."""
@@ -66,8 +77,14 @@ class TaskProgress:
     def show_import(self, progress: ImportProgress) -> None:
         self.latest = progress_written(progress)
 
+    def show_syncs(self, syncs: Sequence[AccountSync]) -> None:
+        self.latest = {"accounts": {each.account.email: each.progress().words for each in syncs}}
+
+    def show_indexed(self, attachments: int) -> None:
+        self.latest = {"attachments": attachments}
+
     def show_checked(self, messages: int) -> None:
-        self.latest = {"messages": self.latest.get("messages", 0) + messages}
+        self.latest = {"messages": (self.latest or {}).get("messages", 0) + messages}
         if self.stop.is_set():
             raise _Stopped
 
@@ -76,10 +93,14 @@ class ArchiveTaskRunner:
     def __init__(self, app: App, archive: ArchiveService) -> None:
         self._app = app
         self._archive = archive
-        self._home = home_id(app.settings.home)
-        self._works: dict[TaskKind, Callable[[ArchiveTask, TaskProgress], Awaitable[Result]]] = {
-            TaskKind.IMPORT: self._import,
-            TaskKind.REPAIR: self._repair,
+        self._home = archive_tasks.home_id(app.settings.home)
+        self._works: dict[
+            archive_tasks.TaskKind, Callable[[archive_tasks.ArchiveTask, TaskProgress], Awaitable[Result]]
+        ] = {
+            archive_tasks.TaskKind.IMPORT: self._import,
+            archive_tasks.TaskKind.REPAIR: self._repair,
+            archive_tasks.TaskKind.SYNC: self._sync,
+            archive_tasks.TaskKind.INDEX: self._index,
         }
         self._lock: int | None = None
         self._beginning = asyncio.Lock()
@@ -87,7 +108,7 @@ class ArchiveTaskRunner:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Do what is handed over for as long as the block lasts."""
-        loops = [asyncio.create_task(self._serve(kind), name=f"archive {kind}") for kind in TaskKind]
+        loops = [asyncio.create_task(self._serve(kind), name=f"archive {kind}") for kind in archive_tasks.TaskKind]
         try:
             yield
         finally:
@@ -97,7 +118,7 @@ class ArchiveTaskRunner:
             if self._lock is not None:
                 os.close(self._lock)
 
-    async def _serve(self, kind: TaskKind) -> None:
+    async def _serve(self, kind: archive_tasks.TaskKind) -> None:
         while True:
             try:
                 task = await self._next(kind)
@@ -109,13 +130,13 @@ class ArchiveTaskRunner:
             else:
                 await self._do(task)
 
-    async def _next(self, kind: TaskKind) -> ArchiveTask | None:
+    async def _next(self, kind: archive_tasks.TaskKind) -> archive_tasks.ArchiveTask | None:
         database, now = self._app.database, self._app.clock.now()
         if not await self._is_alone():
             return None
-        if not await database.read(lambda tx: is_waiting(tx, self._home, kind)):
+        if not await database.read(lambda tx: archive_tasks.is_waiting(tx, self._home, kind)):
             return None
-        return await database.write(lambda tx: claim_next(tx, self._home, kind, now))
+        return await database.write(lambda tx: archive_tasks.claim_next(tx, self._home, kind, now))
 
     async def _is_alone(self) -> bool:
         """On PostgreSQL several processes may write to the archive; one of a home folder does its tasks."""
@@ -135,31 +156,37 @@ class ArchiveTaskRunner:
     async def _begin(self) -> None:
         """What was interrupted goes on, and what an interrupted upload left is removed."""
         now, home = self._app.clock.now(), self._app.settings.home
-        kept = await self._app.database.write(lambda tx: queue_interrupted(tx, self._home, now))
+        kept = await self._app.database.write(lambda tx: archive_tasks.queue_interrupted(tx, self._home, now))
         needed = {Path(path) for task in kept if isinstance(path := task.arguments.get("path"), str)}
         await asyncio.to_thread(remove_forgotten, home, needed, now)
 
-    async def _do(self, task: ArchiveTask) -> None:
+    async def _do(self, task: archive_tasks.ArchiveTask) -> None:
         log.info("archive_task.started", task=task.id, kind=task.kind)
         progress = TaskProgress()
         try:
             async with self._reporting(task.id, progress):
                 result = await self._works[task.kind](task, progress)
         except asyncio.CancelledError:
-            await self._settle(task, TaskState.QUEUED)
+            await self._settle(task, archive_tasks.TaskState.QUEUED)
             raise
         except PostroomError as error:
-            await self._settle(task, TaskState.FAILED, error=error.message)
+            await self._settle(task, archive_tasks.TaskState.FAILED, error=error.message)
         except Exception:
             log.exception("archive_task.crashed", task=task.id)
-            await self._settle(task, TaskState.FAILED, error="It failed in a way that was not expected; see the log.")
+            await self._settle(
+                task, archive_tasks.TaskState.FAILED, error="It failed in a way that was not expected; see the log."
+            )
         else:
-            state = TaskState.STOPPED if progress.was_stopped and result.get("stopped") else TaskState.COMPLETED
+            state = (
+                archive_tasks.TaskState.STOPPED
+                if progress.was_stopped and result.get("stopped")
+                else archive_tasks.TaskState.COMPLETED
+            )
             await self._settle(task, state, result=result)
 
-    async def _settle(self, task: ArchiveTask, state: TaskState, **values: Any) -> None:
+    async def _settle(self, task: archive_tasks.ArchiveTask, state: archive_tasks.TaskState, **values: Any) -> None:
         def write(tx: Tx) -> None:
-            settle(tx, task.id, state, self._app.clock.now(), **values)
+            archive_tasks.settle(tx, task.id, state, self._app.clock.now(), **values)
 
         log.info("archive_task.ended", task=task.id, state=state)
         while True:
@@ -186,11 +213,11 @@ class ArchiveTaskRunner:
 
     async def _report_once(self, task_id: str, progress: TaskProgress) -> None:
         shown, now = progress.latest, self._app.clock.now()
-        if await self._app.database.write(lambda tx: report_progress(tx, task_id, shown, now)):
+        if await self._app.database.write(lambda tx: archive_tasks.report_progress(tx, task_id, shown, now)):
             progress.was_stopped = True
             progress.stop.set()
 
-    async def _import(self, task: ArchiveTask, progress: TaskProgress) -> Result:
+    async def _import(self, task: archive_tasks.ArchiveTask, progress: TaskProgress) -> Result:
         order = ImportOrder.read(task.arguments)
         target = self._archive.import_target()
         work = partial(_import_files, order, target, progress)
@@ -201,7 +228,7 @@ class ArchiveTaskRunner:
             await asyncio.to_thread(remove_upload, self._app.settings.home, order.path)
         return report_written(report)
 
-    async def _repair(self, task: ArchiveTask, progress: TaskProgress) -> Result:
+    async def _repair(self, task: archive_tasks.ArchiveTask, progress: TaskProgress) -> Result:
         account = task.arguments.get("account")
         verify = partial(self._archive.backend.verify, account, progress.show_checked)
         try:
@@ -211,7 +238,111 @@ class ArchiveTaskRunner:
                 report = await _on_own_thread(verify, progress.stop)
         except _Stopped:
             return {"stopped": True}
-        return repair_written(report, done)
+        return archive_tasks.repair_written(report, done)
+
+    async def _sync(self, task: archive_tasks.ArchiveTask, progress: TaskProgress) -> Result:
+        """The whole of the named mailboxes, once; one that fails does not stop the others."""
+        wanted = task.arguments.get("accounts")
+        known = await self._app.database.read(list_accounts)
+        accounts = [each for each in known if isinstance(wanted, list) and each.id in wanted]
+        async with self._app.sync.opened(accounts, "a sync that was asked for") as syncs:
+            runs = [asyncio.create_task(each.engine.run(once=True), name=f"sync {each.account.id}") for each in syncs]
+            try:
+                stopped = not await _all_over(runs, lambda: progress.show_syncs(syncs), progress.stop)
+            finally:
+                for run in runs:
+                    run.cancel()
+                await asyncio.gather(*runs, return_exceptions=True)
+            ended = {sync.account.email: _synced(sync, run) for sync, run in zip(syncs, runs, strict=True)}
+        return {"accounts": ended, "stopped": stopped}
+
+    async def _index(self, task: archive_tasks.ArchiveTask, progress: TaskProgress) -> Result:
+        read, _ = await index_waiting(self._archive, progress.show_indexed, progress.stop.is_set)
+        await count_coverage(self._app.database, self._archive.backend, self._app.clock)
+        return {"attachments": read, "stopped": progress.stop.is_set()}
+
+
+async def index_waiting(
+    archive: ArchiveService, show: Callable[[int], None], is_over: Callable[[], bool]
+) -> tuple[int, bool]:
+    """Index attachments that wait, in batches, until none is left or it is over; returns how many were read, and
+    whether none is left. A batch that has begun is finished."""
+    read = 0
+    for email in await archive.read_apart(lambda reader: reader.accounts()):
+        last: ArchivedMessage | None = None
+        while not is_over():
+            batch = await _read_next(archive.backend, email, last)
+            if batch is None:
+                break
+            await archive.of(email).run(partial(_record, email=email, batch=batch))
+            read, last = read + batch.attachments, batch.last
+            show(read)
+        else:
+            return read, False
+    return read, True
+
+
+async def _read_next(archive: ArchiveBackend, email: str, last: ArchivedMessage | None) -> ReadBatch | None:
+    """When it is cancelled, the thread stops after the message that it is reading."""
+    stop = threading.Event()
+    try:
+        return await asyncio.to_thread(read_batch, archive, email, last, is_over=stop.is_set)
+    finally:
+        stop.set()
+
+
+def _record(writer: MailWriter, email: str, batch: ReadBatch) -> None:
+    writer.record_readings(email, batch.messages)
+
+
+def index_handler(app: App) -> Handler:
+    """The job that indexes attachments. Where another process owns the archive, that one is asked to do it."""
+
+    async def handle(context: JobContext) -> Json:
+        if not await read_apart(app.archive.backend, _some_wait):
+            await count_coverage(app.database, app.archive.backend, app.clock)
+            return {"attachments": 0}
+        until = app.clock.monotonic() + _INDEXING_TURN_S
+        try:
+            async with context.step("index") as step, app.archive.owned(_INDEXING) as archive:
+                read, is_done = await index_waiting(archive, lambda read: None, lambda: app.clock.monotonic() > until)
+                coverage = await count_coverage(app.database, archive.backend, app.clock)
+                step.result = {"attachments": read, "waiting": coverage.whole.waiting}
+        except OwnedElsewhere as error:
+            await _hand_over(app)
+            return {"handed_over": error.writer}
+        if not is_done:
+            raise Postponed(_NEXT_TURN, f"{coverage.whole.waiting} parts wait to be indexed")
+        return step.result
+
+    return handle
+
+
+async def _hand_over(app: App) -> None:
+    home, who, now = archive_tasks.home_id(app.settings.home), audit.SYSTEM, app.clock.now()
+    await app.database.write(lambda tx: archive_tasks.add_task(tx, home, archive_tasks.TaskKind.INDEX, {}, who, now))
+
+
+def _some_wait(reader: MailReader) -> bool:
+    return any(reader.waiting_attachments(email, None, 1) for email in reader.accounts())
+
+
+async def _all_over(runs: Sequence[asyncio.Task[None]], show: Callable[[], None], stop: threading.Event) -> bool:
+    """False if it was asked to stop before."""
+    waiting = set(runs)
+    while waiting and not stop.is_set():
+        _, waiting = await asyncio.wait(waiting, timeout=_REPORT_EVERY_S)
+        show()
+    return not waiting
+
+
+def _synced(sync: AccountSync, run: asyncio.Task[None]) -> Result:
+    error = None if run.cancelled() else run.exception()
+    if isinstance(error, PostroomError):
+        return {"error": error.message}
+    if error is not None:
+        raise error
+    return sync.result()
 
 
 def _import_files(order: ImportOrder, target: ImportTarget, progress: TaskProgress) -> ImportReport:

@@ -1,4 +1,5 @@
-"""Work that is handed to the process that owns the archive, as rows: imports of files, and repairs.
+"""Work that is handed to the process that owns the archive, as rows: imports of files, repairs, syncs, and indexing
+attachments.
 
 A command that finds the archive owned by `postroom up` or `postroom switchboard` adds a row and shows its progress; the
 owner does the work (`archive_runner.py`). A task that was interrupted is queued again, and goes on where it was. Rows
@@ -22,7 +23,7 @@ from postroom import audit
 from postroom.archive.status import ArchiveFinding, ArchiveFlaw, Repair, Salvaged, VerifyReport
 from postroom.audit import Actor
 from postroom.db import Tx
-from postroom.db.tables.archive_tasks import archive_tasks
+from postroom.db.tables.queue import archive_tasks
 from postroom.domain.errors import BadInput, Fatal, NotFound
 from postroom.domain.ids import is_id, new_id
 
@@ -35,6 +36,10 @@ _HOME_FILE = "home.id"
 class TaskKind(StrEnum):
     IMPORT = "import"
     REPAIR = "repair"
+    SYNC = "sync"
+    """By a Switchboard without a worker; with one, a job does it."""
+    INDEX = "index"
+    """Attachments; by a job, where the worker can own the archive."""
 
 
 class TaskState(StrEnum):
@@ -158,9 +163,9 @@ def queue_interrupted(tx: Tx, home: str, now: datetime) -> list[ArchiveTask]:
     return _listed(tx, [_TABLE.home == home, _TABLE.state != TaskState.COMPLETED])
 
 
-def report_progress(tx: Tx, task_id: str, progress: Mapping[str, Any], now: datetime) -> bool:
-    """Record how far it is; True if it shall stop."""
-    _set(tx, task_id, now, progress=dict(progress))
+def report_progress(tx: Tx, task_id: str, progress: Mapping[str, Any] | None, now: datetime) -> bool:
+    """Record how far it is, if it says so; True if it shall stop."""
+    _set(tx, task_id, now, **({} if progress is None else {"progress": dict(progress)}))
     return bool(tx.execute(select(_TABLE.stop_requested).where(_TABLE.id == task_id)).scalar())
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from sqlalchemy.engine import make_url
 
 from postroom.app.installation import App
-from postroom.audit.chain import ChainStatus, KeyRing, chain_status
-from postroom.audit.heads import HeadsFile, RecordedHead
+from postroom.audit.chain import ChainStatus, HeadsFile, KeyRing, RecordedHead, chain_status
 from postroom.audit.sealing import AuditSealer
 from postroom.audit.verifying import AuditVerification, Progress, note_verified, verify, verify_end
 from postroom.db import Database, Dialect, opening
@@ -47,21 +46,30 @@ async def verify_audit(
     return found
 
 
-async def examine_audit(settings: Settings, vault: Vault, clock: Clock) -> list[Finding]:
-    """A quick look at the end of the chain; no finding if there is no database, which other checks report."""
+@asynccontextmanager
+async def unchanged_database(settings: Settings) -> AsyncIterator[Database | None]:
+    """The database as it is, to be looked at; None if there is none, or of another version, which the doctor reports
+    by itself."""
     url = make_url(settings.database_url)
     if url.get_backend_name() == Dialect.SQLITE and not Path(url.database or "").exists():
-        return []
+        yield None
+        return
     database = unmigrated(url, settings.database)
     try:
-        if await database.read(lambda tx: opening.schema_revision(tx.connection)) != opening.SCHEMA_HEAD:
-            return []
-        return [await _examine(database, settings, vault, clock)]
+        revision = await database.read(lambda tx: opening.schema_revision(tx.connection))
+        yield database if revision == opening.SCHEMA_HEAD else None
+    finally:
+        await database.close()
+
+
+async def examine_audit(settings: Settings, vault: Vault, clock: Clock) -> list[Finding]:
+    """A quick look at the end of the chain."""
+    try:
+        async with unchanged_database(settings) as database:
+            return [] if database is None else [await _examine(database, settings, vault, clock)]
     except PostroomError as error:
         message = f"The audit log was not checked: {error.message}"
         return [Finding(Check.AUDIT, CheckVerdict.WARNING, "audit log", message)]
-    finally:
-        await database.close()
 
 
 async def _examine(database: Database, settings: Settings, vault: Vault, clock: Clock) -> Finding:

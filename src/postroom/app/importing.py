@@ -1,9 +1,12 @@
-"""An import as it is ordered by a command or a page, and what is kept of its progress and its end."""
+"""An import as it is ordered by a command or a page, what is kept of its progress and its end, and the folder of
+uploaded files. Only what lies in that folder is ever removed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +14,47 @@ from postroom.accounts.account import mailbox_id
 from postroom.accounts.troubled import ArrivalLane, MessageTrouble, TroubleKind, record_trouble
 from postroom.archive.importing.sources import MailFormat, open_source
 from postroom.archive.importing.state import ImportProgress, ImportReport, ImportSource, Unreadable
-from postroom.archive.layout import account_name
+from postroom.archive.messages import account_name
 from postroom.db import Database, Tx
 from postroom.domain.clock import Clock
-from postroom.domain.errors import BadInput
+from postroom.domain.errors import BadInput, Fatal
+
+UNFINISHED = ".part"
+"""The ending of a file that is not an import yet."""
+_FORGOTTEN = timedelta(days=1)
+
+
+def uploads_folder(home: Path) -> Path:
+    return home / "uploads"
+
+
+def remove_upload(home: Path, path: Path) -> None:
+    if path.parent != uploads_folder(home):
+        raise Fatal(f"{path} is not an uploaded file; it was not removed.")
+    path.unlink(missing_ok=True)
+
+
+def remove_forgotten(home: Path, needed: Collection[Path], now: datetime) -> None:
+    """Files of uploads that broke off long ago because the process was killed: no import needs them."""
+    folder = uploads_folder(home)
+    before = (now - _FORGOTTEN).timestamp()
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path not in needed and path.stat().st_mtime < before:
+            remove_upload(home, path)
+
 
 _KEPT_UNREADABLE = 100
-_COUNTS = ("found", "stored", "duplicates", "with_problems", "bytes", "seconds", "unreadable_count", "resumed_from")
+_COUNTS = (
+    "found",
+    "stored",
+    "duplicates",
+    "with_problems",
+    "bytes",
+    "seconds",
+    "unreadable_count",
+    "not_mail",
+    "resumed_from",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,27 +15,28 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import SecretStr
 
 from postroom.db import Database, Tx, connect
-from postroom.domain.backoff import Backoff, retry
-from postroom.domain.clock import Clock, SystemClock
+from postroom.domain.clock import Backoff, Clock, SystemClock, retry
 from postroom.domain.errors import Fatal, Retryable
-from postroom.domain.jobs import CATALOGUE
+from postroom.domain.jobs import CATALOGUE, Schedule
 from postroom.queue import JobQueue
 from postroom.reading.limited import shared_readers
-from postroom.settings import DISCORD_TOKEN_ENTRY, OFF, DiscordSettings, Settings
+from postroom.settings import DISCORD_TOKEN_ENTRY, OFF, CurrentSettings, Derived, DiscordSettings, Settings
 from postroom.telemetry import logs
 
 if TYPE_CHECKING:
-    from postroom.accounts.access import GmailAccess
+    from postroom.accounts.access import GmailAccess, MailboxAccess
     from postroom.accounts.account import Account
     from postroom.accounts.mailbox_state import MailboxObserver
     from postroom.actions.mailbox_changes import LabelListing
     from postroom.app.remote_pictures import PictureLoader
+    from postroom.app.server_discovery import ServerDiscovery
     from postroom.archive.service import SharedArchive
     from postroom.audit import Actor
-    from postroom.mailboxes.gmail.credentials import GrantStore, StoredGrant
-    from postroom.mailboxes.gmail.quota import ProfileName
+    from postroom.mailboxes.credentials import GrantStore, StoredGrant
+    from postroom.mailboxes.gmail.methods import ProfileName
+    from postroom.mailboxes.imap.connection import ImapLogin
     from postroom.switchboard.backfill.operations import Backfill
-    from postroom.switchboard.category_book import CategoryBook
+    from postroom.switchboard.definitions import CategoryBook
     from postroom.switchboard.estimate import Estimator
     from postroom.switchboard.spending import ModelBudget
     from postroom.sync.service import ArchiverService, SyncService
@@ -60,7 +61,7 @@ async def retry_while_unavailable(work: Callable[[], Awaitable[T]], patience_s: 
 
 @dataclass(frozen=True)
 class App:
-    settings: Settings
+    current: CurrentSettings
     database: Database
     queue: JobQueue
     clock: Clock
@@ -68,18 +69,30 @@ class App:
     """Closed with the installation: the archive, once it was opened."""
     patience_s: float = 0.0
 
+    @property
+    def settings(self) -> Settings:
+        """As they hold now; a process that watches the files (`live_settings.py`) sees them change."""
+        return self.current.now
+
     @cached_property
     def vault(self) -> Vault:
         return open_vault(self.settings)
 
-    @cached_property
+    @property
     def discord(self) -> DiscordSettings:
         """With the bot's token from the vault, if the settings have none."""
-        return with_kept_token(self.settings.discord, self.vault)
+        return self._discord()
+
+    @cached_property
+    def _discord(self) -> Derived[tuple[DiscordSettings, object], DiscordSettings]:
+        return Derived(
+            lambda: (self.settings.discord, self.vault.stamp(DISCORD_TOKEN_ENTRY)),
+            lambda made_of: with_kept_token(made_of[0], self.vault),
+        )
 
     @cached_property
     def grants(self) -> GrantStore:
-        from postroom.mailboxes.gmail.credentials import GrantStore
+        from postroom.mailboxes.credentials import GrantStore
 
         return GrantStore(self.vault)
 
@@ -88,6 +101,13 @@ class App:
         from postroom.accounts.access import GmailAccess
 
         return GmailAccess(self.database, self.grants, self.clock, self.settings.sync)
+
+    @cached_property
+    def mailboxes(self) -> MailboxAccess:
+        """The mailbox of any account, whatever its provider."""
+        from postroom.accounts.access import ImapAccess, MailboxAccess
+
+        return MailboxAccess(self.gmail, ImapAccess(self.database, self.grants, self.clock))
 
     @cached_property
     def archive(self) -> SharedArchive:
@@ -100,7 +120,7 @@ class App:
     def sync(self) -> SyncService:
         from postroom.sync.service import SyncService
 
-        return SyncService(self.database, self.gmail, self.archive, self.settings, self.clock, self.watch)
+        return SyncService(self.database, self.mailboxes, self.archive, self.current, self.clock, self.watch)
 
     @cached_property
     def watch(self) -> MailboxObserver:
@@ -115,21 +135,21 @@ class App:
     def archiver(self) -> ArchiverService:
         from postroom.sync.service import ArchiverService
 
-        return ArchiverService(self.database, self.gmail, self.archive, self.settings, self.clock)
+        return ArchiverService(self.database, self.mailboxes, self.archive, self.settings, self.clock)
 
     @cached_property
     def backfill(self) -> Backfill:
         from postroom.switchboard.backfill.operations import Backfill
-        from postroom.triage.model import meter_for
+        from postroom.triage.model import CurrentMeter
 
         names = self.categories.defined.selectable
         workers_poll = self.settings.recurring.backfill != OFF
-        return Backfill(self.budget, names, meter_for(self.settings.model), workers_poll)
+        return Backfill(self.budget, names, CurrentMeter(self.current), workers_poll)
 
     @cached_property
     def categories(self) -> CategoryBook:
         """What is shipped, and the owner's definitions."""
-        from postroom.switchboard.category_book import CategoryBook
+        from postroom.switchboard.definitions import CategoryBook
 
         return CategoryBook.in_folder(self.settings.home)
 
@@ -138,13 +158,13 @@ class App:
         """The money of all model calls."""
         from postroom.switchboard.spending import ModelBudget
 
-        return ModelBudget(self.queue, self.settings.model, self.settings.backfill)
+        return ModelBudget(self.queue, self.current)
 
     @cached_property
     def web(self) -> WebService:
         from postroom.web.web_service import WebService
 
-        return WebService(self.settings, self.queue)
+        return WebService(self.current, self.queue)
 
     @cached_property
     def pictures(self) -> PictureLoader:
@@ -153,44 +173,60 @@ class App:
 
         return PictureLoader(self.database, self.archive.backend, self.settings, self.clock)
 
+    @cached_property
+    def discovery(self) -> ServerDiscovery:
+        """Finds the servers of a mail domain."""
+        from postroom.app.server_discovery import ServerDiscovery
+
+        return ServerDiscovery(self.settings.web)
+
     def estimator(self) -> Estimator:
         """Estimates the messages, cost and duration of a backfill."""
         from postroom.switchboard.estimate import AccountsToCount, Estimator
         from postroom.switchboard.retention import RetentionRule
-        from postroom.triage.model import meter_for
+        from postroom.triage.model import CurrentMeter
         from postroom.triage.rules.trial import decided_by_rules
 
-        mailboxes, meter = AccountsToCount(self.database, self.gmail), meter_for(self.settings.model)
+        mailboxes, meter = AccountsToCount(self.database, self.mailboxes), CurrentMeter(self.current)
         kept, known = RetentionRule.from_settings(self.settings.retention), self.categories.defined
         return Estimator(self.budget, self.archive.backend, mailboxes, known, meter, kept, decided_by_rules)
 
     async def sync_labels(self, account: Account) -> dict[str, Any]:
         """List the mailbox's labels now, and let rules follow what was renamed or deleted; says what changed."""
         from postroom.actions.mailbox_changes import plausible
-        from postroom.mailboxes.gmail.mailbox import GmailMailbox
         from postroom.mailboxes.ports import PriorityLane
 
         asked_at = self.clock.now()
-        async with self.gmail.client(account, PriorityLane.USER_ACTION) as client:
-            listed = plausible(await GmailMailbox(client).labels())
+        async with self.mailboxes.mailbox(account, PriorityLane.USER_ACTION) as mailbox:
+            listed = plausible(await mailbox.labels())
         now, listing = self.clock.now(), label_listing()
         return await self.database.write(lambda tx: listing.take(tx, account.id, listed, asked_at, now))
 
-    async def declare_schedules(self) -> None:
+    def schedules(self) -> list[Schedule]:
+        """Of all recurring jobs, by the settings of now."""
         from postroom.app.schedules import schedules
 
-        declared = schedules(self.settings, asks_in_discord=self.discord.bot_token is not None)
+        return schedules(self.settings, asks_in_discord=self.discord.bot_token is not None)
+
+    async def declare_schedules(self) -> None:
+        declared = self.schedules()
         await retry_while_unavailable(lambda: self.queue.declare_schedules(*declared), self.patience_s, self.clock)
 
     async def take_in(
-        self, grant: StoredGrant, who: Actor, quota: ProfileName | None = None
+        self, grant: StoredGrant | ImapLogin, who: Actor, quota: ProfileName | None = None
     ) -> tuple[Account, list[str]]:
         """Verify the login, add the account and enqueue its first jobs; also returns warnings about it."""
         from postroom import audit
         from postroom.accounts.enrolment import Enrolment
         from postroom.app.schedules import first_jobs
+        from postroom.mailboxes.credentials import OAuthGrant
+        from postroom.mailboxes.imap.connection import ImapLogin
 
-        account, oddities = await Enrolment(self.database, self.grants, self.clock).add(grant, quota)
+        enrolment = Enrolment(self.database, self.grants, self.clock)
+        if isinstance(grant, ImapLogin) or (isinstance(grant, OAuthGrant) and grant.sign_in is not None):
+            account, oddities = await enrolment.add_imap(grant)
+        else:
+            account, oddities = await enrolment.add(grant, quota)
 
         def begin(tx: Tx) -> None:
             self.queue.add(tx, *first_jobs(account, self.settings))
@@ -238,13 +274,15 @@ async def open_app(settings: Settings, clock: Clock | None = None, *, patience_s
 
     A service, which has `patience_s`, also opens the archive at once: both may be unavailable when it starts.
     """
-    clock = clock or SystemClock()
+    clock, current = clock or SystemClock(), CurrentSettings(settings)
+    if patience_s:
+        _ = current.at_start  # before anything is waited for: what changes meanwhile is a change
     database = await retry_while_unavailable(
         lambda: connect(settings.database_url, settings.database), patience_s, clock
     )
     try:
         with shared_readers(), ExitStack() as resources:
-            app = App(settings, database, JobQueue(database, CATALOGUE, clock), clock, resources, patience_s)
+            app = App(current, database, JobQueue(database, CATALOGUE, clock), clock, resources, patience_s)
             if patience_s:
                 # In a thread: the archive may be in a database, and that far away.
                 await retry_while_unavailable(lambda: asyncio.to_thread(lambda: app.archive), patience_s, clock)

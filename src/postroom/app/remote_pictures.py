@@ -16,7 +16,7 @@ from sqlalchemy import delete, select
 
 from postroom import audit
 from postroom.archive.backend import ArchiveBackend, MailReader
-from postroom.archive.layout import account_name
+from postroom.archive.messages import account_name
 from postroom.archive.service import read_apart
 from postroom.audit import Actor
 from postroom.db import Database, Tx
@@ -30,7 +30,7 @@ from postroom.mail.html.remote_pictures import data_address, raster_of, remote_p
 from postroom.mail.parsing import ParsedMail
 from postroom.settings import Settings
 from postroom.telemetry import logs
-from postroom.web.fetching.owner_requests import OwnerRequests, open_owner_requests
+from postroom.web.fetching.fetcher import OwnerRequests, open_owner_requests
 
 log = logs.get(__name__)
 

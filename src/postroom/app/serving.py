@@ -14,29 +14,28 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from postroom.app.archive_runner import ArchiveTaskRunner
 from postroom.app.installation import App, open_vault
-from postroom.app.owner_tools.action_tools import ActionTools
+from postroom.app.owner_tools.action_tools import ActionTools, ReviewTools
+from postroom.app.owner_tools.asking_tools import AskingTools
 from postroom.app.owner_tools.counting_tools import CountingTools
-from postroom.app.owner_tools.definition_tools import DefinitionTools
 from postroom.app.owner_tools.import_tools import ImportTools
 from postroom.app.owner_tools.job_tools import JobTools
 from postroom.app.owner_tools.learning_tools import LearningTools
-from postroom.app.owner_tools.past_mail_tools import PastMailTools
-from postroom.app.owner_tools.review_tools import ReviewTools
-from postroom.app.owner_tools.rule_tools import RuleTools
+from postroom.app.owner_tools.restore_tools import RestoreTools
+from postroom.app.owner_tools.rule_tools import PastMailTools, RuleTools
 from postroom.app.owner_tools.search_tools import SearchTools
-from postroom.app.owner_tools.setting_tools import SettingTools
+from postroom.app.owner_tools.setting_tools import DefinitionTools, SettingTools
 from postroom.archive.backend import ArchiveBackend
 from postroom.archive.search import Search
 from postroom.archive.service import ArchiveService
 from postroom.archive.status import SWITCHBOARD, OwnedElsewhere
 from postroom.domain.errors import Fatal
 from postroom.queue import JobQueue
-from postroom.settings import Settings
-from postroom.switchboard.assembly import Services, build_toolbox
-from postroom.switchboard.http import SwitchboardHttp, is_loopback, limits_of, listening, serving
+from postroom.settings import CurrentSettings, Derived
+from postroom.switchboard.http import SwitchboardHttp, is_loopback, limits_of, listening, nothing_here, serving
 from postroom.switchboard.on_demand import OnDemandSearch
 from postroom.switchboard.spending import ModelBudget
 from postroom.switchboard.toolbox import Tool, Toolbox
+from postroom.switchboard.tools.assembly import Services, build_toolbox
 from postroom.telemetry import logs
 
 if TYPE_CHECKING:
@@ -89,36 +88,38 @@ def toolbox_of(app: App, archive: ArchiveService, search: Search) -> Toolbox:
             watch=app.watch,
             book=app.categories,
         ),
-        owner_tools(app.queue, app.archive.backend, app.settings, app.web, app.pictures),
+        owner_tools(app.queue, app.archive.backend, app.current, app.web, app.pictures),
     )
 
 
 def owner_tools(
     queue: JobQueue,
     archive: ArchiveBackend,
-    settings: Settings,
+    current: CurrentSettings,
     web: WebService,
     pictures: PictureLoader | None = None,
 ) -> Iterator[Tool[Any, Any]]:
     """The tools of rooms that do not know the Switchboard. `pictures` is the loader whose pictures pages show."""
-    from postroom.app.owner_tools.picture_tools import PictureTools
-    from postroom.app.owner_tools.unsubscribe_tools import UnsubscribeTools
+    from postroom.app.owner_tools.outside_tools import PictureTools, UnsubscribeTools
     from postroom.app.owner_tools.web_tools import WebTools  # readers of pages are slow to load
     from postroom.app.remote_pictures import PictureLoader
 
+    settings = current.now
     safety = settings.safety
     yield from ActionTools(queue, archive, safety).tools()
     yield from ImportTools(queue, settings.home).tools()
     yield from JobTools(queue).tools()
     yield from ReviewTools(queue).tools()
-    yield from CountingTools(queue, archive, settings).tools()
+    yield from CountingTools(queue, archive, current).tools()
     yield from RuleTools(queue.database, queue.clock, safety, archive).tools()
     yield from PastMailTools(queue, archive).tools()
+    yield from RestoreTools(queue, archive, settings.restore).tools()
     yield from SearchTools(queue.database, queue.clock).tools()
     yield from LearningTools(queue, settings.learning).tools()
     yield from DefinitionTools(queue, settings.home).tools()
-    budget = ModelBudget(queue, settings.model, settings.backfill)
-    yield from SettingTools(queue, settings, open_vault(settings), budget).tools()
+    vault, budget = open_vault(settings), ModelBudget(queue, current)
+    yield from SettingTools(queue, current, vault, budget).tools()
+    yield from AskingTools(queue, archive, current, vault, budget).tools()
     yield from WebTools(web).tools()
     loader = pictures or PictureLoader(queue.database, archive, settings, queue.clock)
     yield from PictureTools(queue.database, queue.clock, loader).tools()
@@ -148,7 +149,7 @@ async def open_switchboard(
             agent_request_bytes=settings.agent_request_bytes,
             is_loopback=is_loopback(settings.host),
             metrics_token=None if token is None else token.get_secret_value(),
-            mounts=_mounts(app),
+            mounts=_mounts(app, front or nothing_here),
             front=front,
         )
         await app.declare_schedules()
@@ -161,13 +162,16 @@ async def open_switchboard(
         yield RunningSwitchboard(url, toolbox)
 
 
-def _mounts(app: App) -> dict[str, ASGIApp]:
-    """The application served beside the tools, if there is one."""
-    if app.discord.bot_token is None:
-        return {}
-    from postroom.actions.discord.interactions import PATH, DiscordInteractions  # cryptography takes its time
+def _mounts(app: App, front: ASGIApp) -> dict[str, ASGIApp]:
+    """The applications served beside the tools: Discord's calls, answered while there is a bot."""
+    from postroom.actions.discord.interactions import PATH, DiscordInteractions
 
-    return {PATH: DiscordInteractions(app.discord, app.queue)}
+    serving = Derived(lambda: app.discord, lambda discord: DiscordInteractions(discord, app.queue))
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await (front if app.discord.bot_token is None else serving())(scope, receive, send)
+
+    return {PATH: answer}
 
 
 def running_address(home: Path) -> str | None:

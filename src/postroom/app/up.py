@@ -14,6 +14,7 @@ from pathlib import Path
 
 from postroom.app.auditing import sealing
 from postroom.app.installation import App
+from postroom.app.live_settings import watching_settings
 from postroom.app.series import recording
 from postroom.app.serving import Front, RunningSwitchboard, SharedServices, open_switchboard, running_address
 from postroom.app.worker import open_worker
@@ -37,6 +38,7 @@ async def run_everything(
         async with (
             sealing(app),
             recording(app),
+            watching_settings(app),
             open_switchboard(app, front_of, command=UP) as running,
             open_worker(app, drain_s=_DRAIN_S) as worker,
         ):

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from postroom.accounts.account import Account, AccountStatus, list_accounts
 from postroom.actions.discord.client import DiscordChannel
-from postroom.actions.discord.notify import inert, said_plainly
+from postroom.actions.discord.notices import inert, said_plainly
 from postroom.actions.outbound.sending import SendingMailboxes
 from postroom.db import Tx
 from postroom.mail.addresses import Address

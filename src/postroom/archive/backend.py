@@ -5,12 +5,14 @@ Two implementations: SQLite files below a folder (`shards/`), and tables in Post
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import date, datetime
 from typing import NamedTuple, Protocol, Self
 
 from postroom.archive.certificates import ArchiveProof, Certificate, Removal, RemovalResult
+from postroom.archive.coverage import MessageReadings, PartState, TextCoverage, UnindexedPart, WaitingAttachments
 from postroom.archive.messages import (
     AccountHolding,
     ArchivedAttachment,
@@ -30,6 +32,7 @@ from postroom.archive.status import Progress, Repair, ShardInfo, SyncMark, Verif
 from postroom.domain.clock import Clock
 from postroom.mail.headers import Headers
 from postroom.mail.parsing import ParsedMail
+from postroom.reading.documents import EXTRACTOR_VERSION
 
 StillAlone = Callable[[], None]
 """Raises Retryable if the right to be the only archiver was lost meanwhile."""
@@ -70,6 +73,9 @@ class MailReader(Protocol):
     def headers_of(self, message: ArchivedMessage) -> Headers:
         """Read from the stored bytes."""
 
+    def senders_of(self, message: ArchivedMessage) -> tuple[str, ...]:
+        """Every address in `From`, in its compared form, without reading the bytes; none if those were never read."""
+
     def parsed(self, message: ArchivedMessage) -> ParsedMail:
         """Parsed from the stored bytes. Never raises because of what they contain: `trouble` says what is wrong."""
 
@@ -98,6 +104,18 @@ class MailReader(Protocol):
     def look_up(self, email: str, gmail_ids: Sequence[str]) -> Mapping[str, KnownId]:
         """The ids among these that the archive has."""
 
+    def waiting_attachments(
+        self, email: str, after: ArchivedMessage | None, limit: int, version: int = EXTRACTOR_VERSION
+    ) -> list[WaitingAttachments]:
+        """Messages with attachments that are yet to be read, or to be read again, newest first; those that come after
+        `after` in that order."""
+
+    def coverage(self, email: str | None = None, version: int = EXTRACTOR_VERSION) -> TextCoverage:
+        """How many parts are indexed, and how many are not for which reason; they add up to all there are."""
+
+    def unindexed(self, state: PartState, limit: int, email: str | None = None) -> list[UnindexedPart]:
+        """Parts that are not indexed for this reason, the newest of each account."""
+
     def written_to(self, email: str) -> Iterator[PersonWrittenTo]:
         """Recipients of the account's sent mail; a person may occur more than once."""
 
@@ -112,12 +130,33 @@ class ImportPosition(NamedTuple):
     position: int
 
 
+COUNTS_ROW = ""
+"""In place of a file's name, which is never empty."""
+
+
+def counts_mark(counts: Mapping[str, float]) -> ImportPosition:
+    """How counts stand among the positions, in the row of the file without a name (`COUNTS_ROW`)."""
+    return ImportPosition(json.dumps(dict(counts)), 0)
+
+
+def counts_in(identity: object) -> dict[str, float]:
+    """What that row says; nothing where there is none, or it cannot be read."""
+    try:
+        found = json.loads(identity) if isinstance(identity, str) else {}
+    except ValueError:
+        return {}
+    return {name: value for name, value in found.items() if isinstance(value, int | float)}
+
+
 class ImportPositions(Protocol):
     def position(self, file: str, identity: str) -> int:
         """Where to continue in this file; 0 if its identity has changed."""
 
-    def remember(self, marks: Mapping[str, ImportPosition]) -> None:
-        """Record that everything before these positions is in the archive."""
+    def remember(self, marks: Mapping[str, ImportPosition], counts: Mapping[str, float]) -> None:
+        """Record that everything before these positions is in the archive, and what was counted up to there."""
+
+    def counts(self) -> dict[str, float]:
+        """What the runs before this one have counted, by name; empty where there was none."""
 
     def forget(self) -> None:
         """Delete the positions: the import is complete."""
@@ -176,6 +215,9 @@ class MailWriter(Protocol):
 
     def unmark_deleted(self, email: str, gmail_ids: Sequence[str]) -> set[str]:
         """Remove that mark. Returns unknown ids."""
+
+    def record_readings(self, email: str, messages: Sequence[MessageReadings]) -> None:
+        """Index what was read of attachments. Safe to repeat; a message whose bytes changed meanwhile is left out."""
 
     def import_positions(self, source: str) -> ImportPositions:
         """How far an unfinished import of this source is."""

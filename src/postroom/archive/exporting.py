@@ -1,10 +1,13 @@
-"""Mail out of the archive, byte for byte: as `.eml` files, or as one mbox that an import turns back into the same mail.
+"""Mail out of the archive, byte for byte: as `.eml` files, or as one mbox that an import turns back into the same mail;
+and a list of it as a table (CSV).
 
 Files are written whole or not at all, under names that are never paths, and never over a file with other content.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator
@@ -120,24 +123,67 @@ def export_eml(archive: MailReader, messages: Messages, folder: Path, show: Show
     return report
 
 
-def export_mbox(archive: MailReader, messages: Messages, path: Path, show: ShowExport | None = None) -> ExportReport:
-    """One mbox (mboxrd quoting); it appears when it is complete, and never over another file."""
+@contextmanager
+def _whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file that appears when it is complete, and never over another."""
     if path.exists():
         raise BadInput("out", f"{path} exists; name a file that does not")
     output_folder(path.parent)
-    report = ExportReport()
     try:
         with atomic_file(path) as file:
-            for message in messages:
-                raw = archive.raw_of(message)
-                file.write(mbox_entry(raw, message.date))
-                report.exported += 1
-                report.bytes += len(raw)
-                if show is not None:
-                    show(report)
+            yield file
     except FileExistsError:
         raise BadInput("out", f"{path} was made by another process meanwhile; name another file") from None
+
+
+def export_mbox(archive: MailReader, messages: Messages, path: Path, show: ShowExport | None = None) -> ExportReport:
+    """One mbox (mboxrd quoting); it appears when it is complete, and never over another file."""
+    report = ExportReport()
+    with _whole_file(path) as file:
+        for message in messages:
+            raw = archive.raw_of(message)
+            file.write(mbox_entry(raw, message.date))
+            report.exported += 1
+            report.bytes += len(raw)
+            if show is not None:
+                show(report)
     return report
+
+
+CSV_COLUMNS = ("date", "from", "to", "subject", "labels", "size", "account", "key")
+
+
+def export_csv(archive: MailReader, messages: Messages, path: Path, show: ShowExport | None = None) -> ExportReport:
+    """One line a message, without its text: a table for spreadsheets (RFC 4180, UTF-8, times in UTC)."""
+    report = ExportReport()
+    with _whole_file(path) as file:
+        file.write(_csv_line(CSV_COLUMNS))
+        for message in messages:
+            file.write(_csv_line(_csv_row(archive, message)))
+            report.exported += 1
+            report.bytes += message.size
+            if show is not None:
+                show(report)
+    return report
+
+
+def _csv_row(archive: MailReader, message: ArchivedMessage) -> list[str]:
+    to = [value for name, value in archive.headers_of(message) if name.lower() == "to"]
+    words = [message.sender, ", ".join(to), message.subject, ", ".join(message.labels)]
+    rest = [str(message.size), message.account, message.key]
+    return [message.date.isoformat(timespec="seconds"), *map(_no_formula, words), *rest]
+
+
+def _no_formula(text: str) -> str:
+    """On one line, and nothing that a spreadsheet would calculate: a subject is written by strangers."""
+    line = " ".join(text.replace("\x00", " ").split())
+    return f"'{line}" if line.startswith(("=", "+", "-", "@")) else line
+
+
+def _csv_line(cells: Iterable[str]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\r\n").writerow(cells)
+    return text.getvalue().encode("utf-8", "replace")
 
 
 def eml_name(key: str, date: datetime, subject: str) -> str:

@@ -13,27 +13,19 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from functools import cached_property, lru_cache
 from typing import TypeAlias
 
-from postroom.archive.layout import LARGEST_ID, first_id
-from postroom.mail.query import opens_spam_and_trash
-from postroom.mail.query.nodes import (
-    EVERYTHING,
-    And,
-    Anywhere,
-    HasAttachment,
-    HasUserLabel,
-    Labelled,
-    MessageId,
-    Node,
-    Not,
-    Or,
-    Received,
-    Size,
-    Text,
-    TextField,
-)
+from postroom.archive.messages import LARGEST_ID, first_id
+from postroom.mail.query import nodes, opens_spam_and_trash
 from postroom.mail.query.operands import CATEGORIES
 
-Fact: TypeAlias = Received | Size | Labelled | MessageId | HasAttachment | HasUserLabel | Anywhere
+Fact: TypeAlias = (
+    nodes.Received
+    | nodes.Size
+    | nodes.Labelled
+    | nodes.MessageId
+    | nodes.HasAttachment
+    | nodes.HasUserLabel
+    | nodes.Anywhere
+)
 """A leaf of a query that is not about text."""
 _SEPARATOR = re.compile(r"[\s/_-]+")
 _PLACES = ("inbox", "sent", "draft", "drafts", "spam", "trash", "chat", "archived")
@@ -79,85 +71,104 @@ class LabelIndex:
         return tuple(known), self.of_the_user
 
 
-NOTHING = Or(())
+NOTHING = nodes.Or(())
 _HIDDEN = ("SPAM", "TRASH")
 
 
-def without_spam_and_trash(node: Node) -> Node:
+def without_spam_and_trash(node: nodes.Node) -> nodes.Node:
     """What the query means: spam and trash are left out unless it names them."""
-    return node if opens_spam_and_trash(node) else And((node, *(Not(Labelled(label)) for label in _HIDDEN)))
+    return (
+        node
+        if opens_spam_and_trash(node)
+        else nodes.And((node, *(nodes.Not(nodes.Labelled(label)) for label in _HIDDEN)))
+    )
 
 
-_ABOUT_PEOPLE = frozenset({TextField.FROM, TextField.TO, TextField.CC, TextField.BCC})
+_ABOUT_PEOPLE = frozenset({nodes.TextField.FROM, nodes.TextField.TO, nodes.TextField.CC, nodes.TextField.BCC})
 
 
-def with_own_addresses(node: Node, addresses: Callable[[], Sequence[str]]) -> Node:
+def with_own_addresses(node: nodes.Node, addresses: Callable[[], Sequence[str]]) -> nodes.Node:
     """`from:me` and `to:me` as the addresses of the mailboxes, which are asked for only if the query means them."""
     match node:
-        case And(parts):
-            return And(tuple(with_own_addresses(part, addresses) for part in parts))
-        case Or(parts):
-            return Or(tuple(with_own_addresses(part, addresses) for part in parts))
-        case Not(part):
-            return Not(with_own_addresses(part, addresses))
-        case Text(field, words) if field in _ABOUT_PEOPLE and words.casefold() == "me":
-            mine = [Text(field, address) for address in addresses()]
-            return mine[0] if len(mine) == 1 else Or(tuple(mine))
+        case nodes.And(parts):
+            return nodes.And(tuple(with_own_addresses(part, addresses) for part in parts))
+        case nodes.Or(parts):
+            return nodes.Or(tuple(with_own_addresses(part, addresses) for part in parts))
+        case nodes.Not(part):
+            return nodes.Not(with_own_addresses(part, addresses))
+        case nodes.Text(field, words) if field in _ABOUT_PEOPLE and words.casefold() == "me":
+            mine = [nodes.Text(field, address) for address in addresses()]
+            return mine[0] if len(mine) == 1 else nodes.Or(tuple(mine))
         case _:
             return node
 
 
-def labels_in(node: Node, *, wanted: bool = True) -> Iterator[tuple[str, bool]]:
+def without_attachment_text(node: nodes.Node) -> nodes.Node:
+    """The query for a shard in which no text of attachments can be."""
+    match node:
+        case nodes.And(parts):
+            return nodes.And(tuple(map(without_attachment_text, parts)))
+        case nodes.Or(parts):
+            return nodes.Or(tuple(map(without_attachment_text, parts)))
+        case nodes.Not(part):
+            return nodes.Not(without_attachment_text(part))
+        case nodes.Text(nodes.TextField.ATTACHMENT):
+            return NOTHING
+        case _:
+            return node
+
+
+def labels_in(node: nodes.Node, *, wanted: bool = True) -> Iterator[tuple[str, bool]]:
     """The labels that a query names, and whether it wants them."""
     match node:
-        case And(parts) | Or(parts):
+        case nodes.And(parts) | nodes.Or(parts):
             for part in parts:
                 yield from labels_in(part, wanted=wanted)
-        case Not(part):
+        case nodes.Not(part):
             yield from labels_in(part, wanted=not wanted)
-        case Labelled(name):
+        case nodes.Labelled(name):
             yield name, wanted
 
 
-def fold(node: Node, labels: LabelIndex) -> Node:
+def fold(node: nodes.Node, labels: LabelIndex) -> nodes.Node:
     """The same query for one shard, in which every `Labelled` is the exact name of a label there."""
     match node:
-        case And(parts):
+        case nodes.And(parts):
             return _all([fold(part, labels) for part in parts])
-        case Or(parts):
+        case nodes.Or(parts):
             return _any([fold(part, labels) for part in parts])
-        case Not(part):
+        case nodes.Not(part):
             return _not(fold(part, labels))
-        case Labelled(name):
-            return _any([Labelled(spelling) for spelling in labels.spellings(name)])
-        case HasUserLabel():
+        case nodes.Labelled(name):
+            return _any([nodes.Labelled(spelling) for spelling in labels.spellings(name)])
+        case nodes.HasUserLabel():
             return node if labels.of_the_user else NOTHING
-        case Anywhere():
-            return EVERYTHING
+        case nodes.Anywhere():
+            return nodes.EVERYTHING
         case _:
             return node
 
 
-def _all(parts: list[Node]) -> Node:
-    flat = [inner for part in parts for inner in (part.parts if isinstance(part, And) else (part,))]
+def _all(parts: list[nodes.Node]) -> nodes.Node:
+    flat = [inner for part in parts for inner in (part.parts if isinstance(part, nodes.And) else (part,))]
     if NOTHING in flat:
         return NOTHING
-    return flat[0] if len(flat) == 1 else And(tuple(flat))
+    return flat[0] if len(flat) == 1 else nodes.And(tuple(flat))
 
 
-def _any(parts: list[Node]) -> Node:
-    flat = [inner for part in parts for inner in (part.parts if isinstance(part, Or) else (part,))]
-    if EVERYTHING in flat:
-        return EVERYTHING
-    return flat[0] if len(flat) == 1 else Or(tuple(flat))
+def _any(parts: list[nodes.Node]) -> nodes.Node:
+    flat = [inner for part in parts for inner in (part.parts if isinstance(part, nodes.Or) else (part,))]
+    if nodes.EVERYTHING in flat:
+        return nodes.EVERYTHING
+    return flat[0] if len(flat) == 1 else nodes.Or(tuple(flat))
 
 
-def _not(part: Node) -> Node:
-    if part == EVERYTHING:
+def _not(part: nodes.Node) -> nodes.Node:
+    if part == nodes.EVERYTHING:
         return NOTHING
     if part == NOTHING:
-        return EVERYTHING
-    return part.part if isinstance(part, Not) else Not(part)
+        return nodes.EVERYTHING
+    return part.part if isinstance(part, nodes.Not) else nodes.Not(part)
 
 
 def message_ids(value: str) -> tuple[str, str]:
@@ -165,13 +176,13 @@ def message_ids(value: str) -> tuple[str, str]:
     return f"<{value}>", value
 
 
-def id_bounds(received: Received) -> tuple[int, int]:
+def id_bounds(received: nodes.Received) -> tuple[int, int]:
     """The first id of a time span, and the first one after it."""
     low = 0 if received.start is None else first_id(received.start)
     return low, LARGEST_ID if received.end is None else first_id(received.end)
 
 
-def size_bounds(size: Size) -> list[tuple[str, int]]:
+def size_bounds(size: nodes.Size) -> list[tuple[str, int]]:
     """Comparisons that a size has to satisfy, with values that a database can hold."""
     bounds = ((">", size.over), ("<", size.under))
     return [(sign, min(value, LARGEST_ID)) for sign, value in bounds if value is not None]

@@ -8,21 +8,24 @@ Large attachments are cut out by position, still encoded, and stored once; joini
 from __future__ import annotations
 
 import hashlib
+import sys
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple, cast
 
-import zstandard
-
 from postroom.archive.messages import IncomingMail
 from postroom.domain.errors import Fatal
 from postroom.mail.addresses import Address
-from postroom.mail.dates import cannot_be_true, received_at
 from postroom.mail.headers import Headers
-from postroom.mail.parsing import ParsedMail
+from postroom.mail.parsing import ParsedMail, cannot_be_true, received_at
 from postroom.reading.mail import read_headers, read_mail, troubled
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 PLAIN, ZSTD = "plain", "zstd"
 LARGE_BYTES = 64 << 10
@@ -31,17 +34,11 @@ _of_thread = threading.local()
 _LARGEST_UNPACKED = 1 << 31  # a damaged header must not make us allocate the machine
 
 
-def _compressor() -> zstandard.ZstdCompressor:
+def _compressor() -> zstd.ZstdCompressor:
     """One for each thread: creating one costs more than compressing most messages, and they cannot be shared."""
     if not hasattr(_of_thread, "compressor"):
-        _of_thread.compressor = zstandard.ZstdCompressor(level=_LEVEL)
-    return cast(zstandard.ZstdCompressor, _of_thread.compressor)
-
-
-def _decompressor() -> zstandard.ZstdDecompressor:
-    if not hasattr(_of_thread, "decompressor"):
-        _of_thread.decompressor = zstandard.ZstdDecompressor()
-    return cast(zstandard.ZstdDecompressor, _of_thread.decompressor)
+        _of_thread.compressor = zstd.ZstdCompressor(level=_LEVEL)
+    return cast(zstd.ZstdCompressor, _of_thread.compressor)
 
 
 class Packed(NamedTuple):
@@ -62,7 +59,9 @@ class Cut:
 
 
 def pack(data: bytes) -> Packed:
-    compressed = _compressor().compress(data)
+    compressor = _compressor()
+    compressor.set_pledged_input_size(len(data))  # small mail then has small tables, which are soon cleared
+    compressed = compressor.compress(data, zstd.ZstdCompressor.FLUSH_FRAME)
     return Packed(ZSTD, compressed) if len(compressed) < len(data) else Packed(PLAIN, data)
 
 
@@ -71,10 +70,14 @@ def unpack(packed: Packed) -> bytes:
         return packed.data
     if packed.codec != ZSTD:
         raise Fatal(f"stored bytes are packed as {packed.codec!r}, which this Postroom does not know; upgrade it")
+    frame = zstd.ZstdDecompressor()
     try:
-        return _decompressor().decompress(packed.data, max_output_size=_LARGEST_UNPACKED)
-    except zstandard.ZstdError as error:
+        data = frame.decompress(packed.data, _LARGEST_UNPACKED)
+    except zstd.ZstdError as error:
         raise Fatal(f"stored bytes cannot be unpacked: {error}") from error
+    if not frame.eof:
+        raise Fatal("stored bytes cannot be unpacked: they end too early, or are too many")
+    return data
 
 
 def cut(raw: bytes, parts: Iterable[tuple[int, int]]) -> tuple[bytes, list[Cut]]:
@@ -184,7 +187,7 @@ def _filed(mail: IncomingMail, parsed: ParsedMail, now: datetime) -> datetime:
 def _prepared(mail: IncomingMail, parsed: ParsedMail, now: datetime) -> PreparedMail:
     digest = hashlib.sha256(mail.raw)
     rest, cuts = cut(mail.raw, [(attachment.start, attachment.end) for attachment in parsed.attachments])
-    message_id = _clean(parsed.message_id or f"sha256:{digest.hexdigest()}")
+    message_id = clean_text(parsed.message_id or f"sha256:{digest.hexdigest()}")
     return PreparedMail(
         mail=mail,
         key=mail.gmail_id or f"i{digest.hexdigest()[:15]}",
@@ -194,12 +197,14 @@ def _prepared(mail: IncomingMail, parsed: ParsedMail, now: datetime) -> Prepared
         sha256=digest.digest(),
         packed=pack(rest),
         cuts=cuts,
-        sender=_clean(str(parsed.from_[0]) if parsed.from_ else "")[:_LONGEST_NAME],
-        subject=_clean(parsed.subject)[:_LONGEST_NAME],
-        texts=_texts(parsed),
+        sender=clean_text(str(parsed.from_[0]) if parsed.from_ else "")[:_LONGEST_NAME],
+        subject=clean_text(parsed.subject)[:_LONGEST_NAME],
+        texts=texts_of(parsed),
         recipients=_recipients(parsed),
-        attachments=[(_clean(a.filename), _clean(a.content_type), a.size, a.sha256) for a in parsed.attachments],
-        problems=tuple(map(_clean, parsed.problems)),
+        attachments=[
+            (clean_text(a.filename), clean_text(a.content_type), a.size, a.sha256) for a in parsed.attachments
+        ],
+        problems=tuple(map(clean_text, parsed.problems)),
         trouble=parsed.trouble,
     )
 
@@ -212,38 +217,42 @@ def _thread_of(parsed: ParsedMail, message_id: str) -> str:
 
 def body_text(parsed: ParsedMail) -> str:
     """The text of a message, as it is searched and as the model reads it."""
+    if not parsed.enclosed and not parsed.calendars:
+        return clean_text(parsed.best_text[: _LONGEST_BODY + 1])[:_LONGEST_BODY]
     calendars = [calendar.text for calendar in parsed.calendars]
-    return _clean("\n".join([parsed.best_text, *filter(None, [parsed.enclosed]), *calendars]))[:_LONGEST_BODY]
+    return clean_text("\n".join([parsed.best_text, *filter(None, [parsed.enclosed]), *calendars]))[:_LONGEST_BODY]
 
 
-def _texts(parsed: ParsedMail) -> Texts:
+def texts_of(parsed: ParsedMail) -> Texts:
+    """What the index holds of a message, without the texts of its attachments."""
     return Texts(
-        subject=_clean(parsed.subject)[:_LONGEST_FIELD],
+        subject=clean_text(parsed.subject)[:_LONGEST_FIELD],
         sender=_names(parsed.from_ + parsed.sender),
         recipients=_names(parsed.to),
         cc=_names(parsed.cc),
         bcc=_names(parsed.bcc),
         body=body_text(parsed),
-        filenames=_clean("\n".join(a.filename for a in parsed.attachments))[:_LONGEST_FIELD],
-        list=_clean(parsed.list_id or "")[:_LONGEST_NAME],
+        filenames=clean_text("\n".join(a.filename for a in parsed.attachments))[:_LONGEST_FIELD],
+        list=clean_text(parsed.list_id or "")[:_LONGEST_NAME],
     )
 
 
 def _names(addresses: tuple[Address, ...]) -> str:
-    return _clean("\n".join(str(address) for address in addresses))[:_LONGEST_FIELD]
+    return clean_text("\n".join(map(str, addresses)))[:_LONGEST_FIELD] if addresses else ""
 
 
 def _recipients(parsed: ParsedMail) -> list[tuple[str, str, str]]:
     groups = (("from", parsed.from_), ("to", parsed.to), ("cc", parsed.cc), ("bcc", parsed.bcc))
     found = {
-        (kind, _clean(address.canonical)): _clean(address.display_name)[:_LONGEST_NAME]
+        (kind, clean_text(address.canonical)): clean_text(address.display_name)[:_LONGEST_NAME]
         for kind, addresses in groups
         for address in addresses
     }
     return [(kind, address, name) for (kind, address), name in found.items()]
 
 
-def _clean(text: str) -> str:
+def clean_text(text: str) -> str:
     """Text that a database accepts: without NULs and lone surrogates."""
-    text = text.replace("\0", " ")
+    if "\0" in text:
+        text = text.replace("\0", " ")
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -14,8 +14,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from postroom.archive.folding import with_own_addresses, without_spam_and_trash
-from postroom.archive.layout import LARGEST_ID, ShardName, parse_filename
-from postroom.archive.messages import ArchivedMessage
+from postroom.archive.messages import LARGEST_ID, ArchivedMessage, ShardName, parse_filename
 from postroom.domain.clock import Clock, SystemClock
 from postroom.domain.errors import BadInput, Fatal
 from postroom.mail.query import parse
@@ -33,6 +32,8 @@ class Snippet:
 
     text: str
     marks: tuple[tuple[int, int], ...] = ()
+    attachment: str | None = None
+    """The name of the attachment that the text is from; None: the message itself."""
 
 
 @dataclass(frozen=True, slots=True)

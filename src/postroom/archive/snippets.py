@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
+from typing import TypeVar
 
 from postroom.archive.search import Snippet
 from postroom.mail.query.nodes import And, Node, Or, Text, TextField
@@ -19,11 +21,16 @@ _BEFORE = 60
 _BEGINNING = 1_000
 _MOST_PHRASES = 32
 _MOST_PLACES = 64
+_EARLY = 4_000
 _MOST_WORDS = 12  # of a phrase; so that looking for it takes no longer than reading
 _WORD = re.compile(r"[^\W_]+")
 _SPACE = re.compile(r"\s+")
+_NOT_ASCII = re.compile("[^\\x00-\\x7f]+")
+_MOSTLY = 0.8
+"""Of a text are ASCII."""
 
 Mark = tuple[int, int]
+K = TypeVar("K")
 
 
 def shown(node: Node) -> tuple[re.Pattern[str] | None, str]:
@@ -33,7 +40,7 @@ def shown(node: Node) -> tuple[re.Pattern[str] | None, str]:
 
 
 def snippet(body: str, phrases: re.Pattern[str] | None) -> Snippet:
-    found = list(islice(phrases.finditer(_folded(body)), _MOST_PLACES)) if phrases else []
+    found = _found_early(body, phrases) or _found(body, phrases) if phrases else []
     if not found:
         return Snippet(_SPACE.sub(" ", body[:_BEGINNING]).strip()[:_LONGEST].rstrip())
     start = _word_start(body, max(_best(found).start() - _BEFORE, 0))
@@ -41,6 +48,57 @@ def snippet(body: str, phrases: re.Pattern[str] | None) -> Snippet:
     return _closed_up(
         body[start:end], [(m.start() - start, m.end() - start) for m in found if start <= m.start() < end]
     )
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentPhrases:
+    """What to look for in the texts of attachments."""
+
+    phrases: re.Pattern[str]
+    is_asked: bool
+    """The query names attachments; else they are looked at only where the message itself has nothing to show."""
+
+    def ids(self, found: Mapping[K, Snippet]) -> list[K]:
+        """The messages whose attachments are looked at, of those with these snippets."""
+        return [message for message, each in found.items() if self.is_asked or not each.marks]
+
+
+def shown_of_attachments(node: Node) -> AttachmentPhrases | None:
+    wanted = list(dict.fromkeys(_wanted(node, (TextField.ANY, TextField.ATTACHMENT))))[:_MOST_PHRASES]
+    phrases = _pattern(wanted)
+    is_asked = any(text.field is TextField.ATTACHMENT for text in wanted)
+    return None if phrases is None else AttachmentPhrases(phrases, is_asked)
+
+
+def attachment_snippets(
+    texts: Mapping[K, Iterable[tuple[str, str]]], wanted: AttachmentPhrases | None
+) -> dict[K, Snippet]:
+    """For each message the first of its attachments, given by name and text, that has what was searched for."""
+    if wanted is None:
+        return {}
+    found = {
+        message: next(_of_attachments(attachments, wanted.phrases), None) for message, attachments in texts.items()
+    }
+    return {message: each for message, each in found.items() if each is not None}
+
+
+def _of_attachments(attachments: Iterable[tuple[str, str]], phrases: re.Pattern[str]) -> Iterator[Snippet]:
+    for name, text in attachments:
+        found = snippet(text, phrases)
+        if found.marks:
+            yield replace(found, attachment=name or "attachment")
+
+
+def _found(body: str, phrases: re.Pattern[str]) -> list[re.Match[str]]:
+    return list(islice(phrases.finditer(_folded(body)), _MOST_PLACES))
+
+
+def _found_early(body: str, phrases: re.Pattern[str]) -> list[re.Match[str]]:
+    """What is found of a single phrase in the beginning of a long body, if all that is shown lies there."""
+    if len(body) <= _EARLY or phrases.groups > 1:
+        return []
+    found = _found(body[:_EARLY], phrases)
+    return found if found and found[0].start() + _LONGEST < _EARLY - _LONGEST else []
 
 
 def _pattern(phrases: Sequence[Text]) -> re.Pattern[str] | None:
@@ -105,16 +163,25 @@ _FOLD = _Fold()
 
 
 def _folded(text: str) -> str:
-    return text.lower() if text.isascii() else text.translate(_FOLD)
+    if text.isascii():
+        return text.lower()
+    if len(text.encode("ascii", "ignore")) < _MOSTLY * len(text):
+        return text.translate(_FOLD)
+    # Few letters have accents: they are folded by themselves, and the rest as fast as ASCII is.
+    return _NOT_ASCII.sub(lambda run: run[0].translate(_FOLD), text).lower()
 
 
 def wanted_in_body(node: Node) -> Iterator[Text]:
     """The words that a snippet of the body should show."""
+    return _wanted(node, (TextField.ANY,))
+
+
+def _wanted(node: Node, fields: Sequence[TextField]) -> Iterator[Text]:
     match node:
         case And(parts) | Or(parts):
             for part in parts:
-                yield from wanted_in_body(part)
-        case Text(TextField.ANY):
+                yield from _wanted(part, fields)
+        case Text(field) if field in fields:
             yield node
         case _:
             return

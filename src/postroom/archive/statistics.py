@@ -1,4 +1,5 @@
-"""What the archive holds, counted by sender, domain, year, month, hour, size, label and type of attachment.
+"""What the archive holds, counted by sender, domain, year, month, hour, size, label and type of attachment, and how
+long replies take.
 
 An archive counts a shard at a time and says of each whether it changed since it was last counted; the counts of shards
 add up. Pure, apart from that protocol.
@@ -7,6 +8,7 @@ add up. Pure, apart from that protocol.
 from __future__ import annotations
 
 import json
+import math
 import re
 import zlib
 from collections import defaultdict
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
 from heapq import nsmallest
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 MOST_VALUES = 1_000
@@ -47,7 +50,8 @@ class Tally(NamedTuple):
 
 
 Counts = dict[str, Tally]
-Groups = dict[StatisticsBy, Counts]
+Groups = dict[str, Counts]
+"""By kind: those of `StatisticsBy`, and RESPONSES."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +103,14 @@ def ending_of(filename: str) -> str:
     return ending if stem and ending.isalnum() and len(ending) <= _ENDING_LONGEST else ""
 
 
-def size_name(number: str) -> str:
-    return SIZES[int(number)][0]
-
-
-def all_groups(query: Query, statements: Mapping[StatisticsBy, str]) -> Groups:
+def all_groups(query: Query, statements: Mapping[StatisticsBy, str], turns: Iterable[Turn], owner: str) -> Groups:
     """The counts of one shard; `statements` has those of the kinds that are not derived from another."""
-    groups = {kind: grouped(query(statement)) for kind, statement in statements.items()}
+    groups: Groups = {kind: grouped(query(statement)) for kind, statement in statements.items()}
     groups[StatisticsBy.DOMAIN] = by_prefix(groups[StatisticsBy.SENDER], domain_of)
     groups[StatisticsBy.YEAR] = by_prefix(groups[StatisticsBy.MONTH], lambda month: month[:4])
     groups[StatisticsBy.TYPE] = by_prefix(groups[StatisticsBy.TYPE], ending_of)
+    groups[StatisticsBy.SIZE] = by_prefix(groups[StatisticsBy.SIZE], lambda number: SIZES[int(number)][0])
+    groups[RESPONSES] = response_counts(turns, owner)
     return groups
 
 
@@ -136,6 +138,97 @@ def packed(ranking: Ranking) -> bytes:
 def unpacked(data: bytes) -> Ranking:
     values, counts = json.loads(zlib.decompress(data))
     return Ranking({value: Tally(*tally) for value, tally in counts.items()}, values)
+
+
+RESPONSES = "responses"
+RESPONSE_WITHIN_MS = 30 * 24 * 3_600_000
+"""What comes later is not counted as a reply."""
+_STEPS_PER_DOUBLING = 8
+
+
+class Responder(StrEnum):
+    OWNER = "owner"
+    OTHERS = "others"
+
+
+class Turn(NamedTuple):
+    """A message in a conversation."""
+
+    conversation: str
+    date_ms: int
+    sender: str
+    was_sent: bool
+    """It has the label SENT, as mail from the owner's other addresses has."""
+    is_here: bool
+    """It is in the shard that is counted, not in the one before."""
+
+
+def response_counts(turns: Iterable[Turn], owner: str) -> Counts:
+    """Replies by who replied, how long it took (in steps, so that counts of shards add up) and the other person. A
+    reply is a message that follows one of the other side in its conversation."""
+    rows = []
+    for _, conversation in groupby(sorted(turns), key=lambda turn: turn.conversation):
+        for before, after in pairwise(conversation):
+            is_mine = [turn.was_sent or turn.sender == owner for turn in (before, after)]
+            took_ms = after.date_ms - before.date_ms
+            if after.is_here and is_mine[0] != is_mine[1] and 0 < took_ms <= RESPONSE_WITHIN_MS:
+                responder, other = (Responder.OWNER, before) if is_mine[1] else (Responder.OTHERS, after)
+                seconds = max(1, took_ms // 1_000)
+                step = round(_STEPS_PER_DOUBLING * math.log2(seconds))
+                rows.append((f"{responder} {step} {other.sender}", 1, seconds, 0))
+    return grouped(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseTimes:
+    replies: int
+    median_s: int
+    p90_s: int
+    """Nine of ten were faster."""
+
+
+def response_times(counts: Counts) -> Counts:
+    """Of each person, and of all together: replies, median and 90th percentile in seconds, in place of a tally."""
+    by_person: dict[str, list[tuple[int, Tally]]] = defaultdict(list)
+    for key, tally in counts.items():
+        responder, step, person = key.split(" ", 2)
+        for name in dict.fromkeys((person, "")):
+            by_person[f"{responder} {name}"].append((int(step), tally))
+    return {key: _spread(steps) for key, steps in by_person.items()}
+
+
+def _spread(steps: list[tuple[int, Tally]]) -> Tally:
+    steps = sorted(steps)
+    return Tally(sum(tally.messages for _, tally in steps), _percentile(steps, 50), _percentile(steps, 90))
+
+
+def _percentile(steps: list[tuple[int, Tally]], percent: int) -> int:
+    """The mean of the step in which it lies, so at most a tenth off."""
+    by_step = [(step, merged({"": tally} for _, tally in each)[""]) for step, each in groupby(steps, key=_step_of)]
+    left = math.ceil(sum(tally.messages for _, tally in by_step) * percent / 100)
+    for _, tally in by_step:
+        left -= tally.messages
+        if left <= 0:
+            return tally.bytes // tally.messages
+    return 0
+
+
+def _step_of(step: tuple[int, Tally]) -> int:
+    return step[0]
+
+
+def responses_by_person(counts: Counts) -> dict[str, dict[Responder, ResponseTimes]]:
+    """As `response_times` keeps them; those of all together have an empty name."""
+    people: dict[str, dict[Responder, ResponseTimes]] = defaultdict(dict)
+    for key, tally in counts.items():
+        responder, _, person = key.partition(" ")
+        people[person][Responder(responder)] = ResponseTimes(*tally)
+    return dict(people)
+
+
+def search_for_person(person: str) -> str:
+    """Mail from and to a person; everything the owner sent where no name is given."""
+    return f"in:anywhere {{from:{_quoted(person)} to:{_quoted(person)}}}" if person else "in:anywhere from:me"
 
 
 def search_for(by: StatisticsBy, value: str) -> str | None:

@@ -19,24 +19,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from postroom.audit.chain import (
-    AuditSeal,
-    Head,
-    KeyRing,
-    SealKey,
-    StoredEntry,
-    as_text,
-    chain_row,
-    head_of,
-    locked_chain,
-    mac_of,
-    plain_text,
-    raw_columns,
-    run,
-    set_chain,
-    stored_entry,
-)
-from postroom.audit.heads import HeadsFile, RecordedHead
+from postroom.audit import chain
 from postroom.db import Database, Dialect, Tx
 from postroom.db.tables.access import audit_pending, audit_seals
 from postroom.domain.clock import Clock, utc_text
@@ -65,7 +48,7 @@ class _Lease:
 class AuditSealer:
     """One a process. `tick` does what is to be done now; `running` calls it for as long as a block lasts."""
 
-    def __init__(self, database: Database, keys: KeyRing, heads: HeadsFile, clock: Clock) -> None:
+    def __init__(self, database: Database, keys: chain.KeyRing, heads: chain.HeadsFile, clock: Clock) -> None:
         self._database = database
         self._keys = keys
         self._heads = heads
@@ -73,8 +56,8 @@ class AuditSealer:
         self.holder = f"{socket.gethostname()[:60]} {os.getpid()} {new_id()[-6:]}"
         self._seen: tuple[_Lease, float] | None = None
         """Another sealer's lease while entries wait, and since when it stands so."""
-        self._fresh_key: SealKey | None = None
-        self._recorded: RecordedHead | None = None
+        self._fresh_key: chain.SealKey | None = None
+        self._recorded: chain.RecordedHead | None = None
         self._problem: str | None = None
         """The last problem logged, so that it is logged once and not every few seconds."""
         self._has_sealed = True
@@ -103,7 +86,7 @@ class AuditSealer:
             if done.count < BATCH:
                 return sealed
 
-    def _key(self, key_id: str | None) -> SealKey:
+    def _key(self, key_id: str | None) -> chain.SealKey:
         if key_id is not None:
             return self._keys.get(key_id)
         self._fresh_key = self._fresh_key or self._keys.make()
@@ -115,8 +98,8 @@ class AuditSealer:
             self._seen = (lease, now)
         return now - self._seen[1] >= PATIENCE_S
 
-    def _seal_batch(self, tx: Tx, key: SealKey, lease: _Lease) -> _Sealed | None:
-        row = locked_chain(tx)
+    def _seal_batch(self, tx: Tx, key: chain.SealKey, lease: _Lease) -> _Sealed | None:
+        row = chain.locked_chain(tx)
         if row.fence != lease.fence or row.key_id not in (None, key.id):
             return None
         fence = row.fence if row.holder == self.holder else row.fence + 1
@@ -128,10 +111,10 @@ class AuditSealer:
             _write_seals(tx, seals)
             position, previous = seals[-1].position, seals[-1].mac
             head = {"position": position, "mac": previous, "sealed_at": now, "key_id": key.id}
-            set_chain(tx, {**head, "holder": self.holder, "fence": fence})
+            chain.set_chain(tx, {**head, "holder": self.holder, "fence": fence})
         return _Sealed(len(seals), _Lease(self.holder, fence, position, key.id))
 
-    async def record_head(self, *, at_once: bool = False) -> Head | None:
+    async def record_head(self, *, at_once: bool = False) -> chain.Head | None:
         """Write the end of the chain to the log and to the file of heads, once an hour; returns what it wrote."""
         if not self._has_sealed:
             return None
@@ -160,9 +143,9 @@ class AuditSealer:
 
     def _release(self, tx: Tx) -> None:
         """Let the next sealer begin at once."""
-        row = chain_row(tx, lock=True)
+        row = chain.chain_row(tx, lock=True)
         if row is not None and row.holder == self.holder:
-            set_chain(tx, {"holder": None, "fence": row.fence + 1})
+            chain.set_chain(tx, {"holder": None, "fence": row.fence + 1})
 
     async def _run(self) -> None:
         while True:
@@ -194,14 +177,14 @@ class _Sealed:
 
 
 def chained(
-    key: SealKey, position: int, previous: str, sealed_at: str, entries: Sequence[tuple[str, StoredEntry]]
-) -> list[AuditSeal]:
+    key: chain.SealKey, position: int, previous: str, sealed_at: str, entries: Sequence[tuple[str, chain.StoredEntry]]
+) -> list[chain.AuditSeal]:
     """The seals of these entries, after the one at `position`."""
     seals = []
     for entry_id, entry in entries:
         position += 1
-        previous = mac_of(key, position, previous, entry_id, sealed_at, entry)
-        seals.append(AuditSeal(position, entry_id, key.id, sealed_at, previous))
+        previous = chain.mac_of(key, position, previous, entry_id, sealed_at, entry)
+        seals.append(chain.AuditSeal(position, entry_id, key.id, sealed_at, previous))
     return seals
 
 
@@ -210,42 +193,44 @@ def _something_waits(tx: Tx) -> bool:
 
 
 def _lease(tx: Tx) -> _Lease:
-    row = chain_row(tx)
+    row = chain.chain_row(tx)
     return _Lease(None, 0, 0, None) if row is None else _Lease(row.holder, row.fence, row.position, row.key_id)
 
 
-def _waiting(tx: Tx, limit: int) -> list[tuple[str, StoredEntry]]:
+def _waiting(tx: Tx, limit: int) -> list[tuple[str, chain.StoredEntry]]:
     """The oldest that wait. One whose entry is gone is sealed as gone, so that its loss stays on record."""
     sql = (
-        f"SELECT {as_text(tx.dialect, 'p.entry_id')}, {raw_columns(tx.dialect)} FROM audit_pending p "  # noqa: S608
+        f"SELECT {chain.as_text(tx.dialect, 'p.entry_id')}, {chain.raw_columns(tx.dialect)} FROM audit_pending p "  # noqa: S608
         "LEFT JOIN audit_log a ON a.id = p.entry_id ORDER BY p.entry_id LIMIT :limit"
     )
-    return [(plain_text(row[0]), stored_entry(row[1:])) for row in run(tx, sql, limit=limit)]
+    return [(chain.plain_text(row[0]), chain.stored_entry(row[1:])) for row in chain.run(tx, sql, limit=limit)]
 
 
 def _end(tx: Tx, position: int, mac: str) -> tuple[int, str]:
     """Where to go on. Seals that were removed from the end leave a gap; the row of the chain remembers them."""
-    found: Sequence[Sequence[Any]] = run(tx, "SELECT position, mac FROM audit_seals ORDER BY position DESC LIMIT 1")
+    found: Sequence[Sequence[Any]] = chain.run(
+        tx, "SELECT position, mac FROM audit_seals ORDER BY position DESC LIMIT 1"
+    )
     if found and isinstance(found[0][0], int) and found[0][0] > position:
         log.error("audit.chain_behind_its_seals", position=position, found=found[0][0])
         return found[0][0], str(found[0][1])
     return position, mac
 
 
-def _next_head(tx: Tx, last: RecordedHead | None) -> Head | None:
+def _next_head(tx: Tx, last: chain.RecordedHead | None) -> chain.Head | None:
     """The end of the chain, if it is not the one that was recorded last. Also tells when that one is gone."""
     if last is not None:
         kept = select(audit_seals.c.mac).where(audit_seals.c.position == last.head.position)
         if tx.execute(kept).scalar() != last.head.mac:
             log.error("audit.chain_broken", position=last.head.position, recorded_at=utc_text(last.moment))
-    head = head_of(tx)
+    head = chain.head_of(tx)
     is_known = head is not None and last is not None and last.head.mac == head.mac
     return None if is_known else head
 
 
-def _write_seals(tx: Tx, seals: Sequence[AuditSeal]) -> None:
-    run(tx, _INSERT[tx.dialect], rows=json.dumps([asdict(seal) for seal in seals]))
-    run(tx, _CLEAR, first=seals[0].position)
+def _write_seals(tx: Tx, seals: Sequence[chain.AuditSeal]) -> None:
+    chain.run(tx, _INSERT[tx.dialect], rows=json.dumps([asdict(seal) for seal in seals]))
+    chain.run(tx, _CLEAR, first=seals[0].position)
 
 
 # All rows of a batch as one parameter: on PostgreSQL a statement for each costs seven times as much.

@@ -11,23 +11,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from postroom.audit.chain import (
-    FIRST_MAC,
-    Head,
-    KeyRing,
-    SealKey,
-    StoredEntry,
-    as_text,
-    chain_row,
-    locked_chain,
-    mac_of,
-    plain_text,
-    raw_columns,
-    run,
-    set_chain,
-    stored_entry,
-)
-from postroom.audit.heads import RecordedHead
+from postroom.audit import chain
 from postroom.db import Database, Tx
 from postroom.domain.clock import utc_text
 
@@ -80,7 +64,7 @@ class AuditVerification:
     missing_keys: list[str] = field(default_factory=list)
     heads: int = 0
     """Recorded heads that the chain was held against."""
-    head: Head | None = None
+    head: chain.Head | None = None
     problems: list[AuditProblem] = field(default_factory=list)
     more_problems: int = 0
 
@@ -96,7 +80,10 @@ class AuditVerification:
 
 
 async def verify(
-    database: Database, keys: KeyRing, heads: Iterable[RecordedHead], progress: Progress = lambda count: None
+    database: Database,
+    keys: chain.KeyRing,
+    heads: Iterable[chain.RecordedHead],
+    progress: Progress = lambda count: None,
 ) -> AuditVerification:
     """Check the whole log. `progress` is called with the number of entries checked since its last call."""
     recorded = [*heads, *await database.read(_own_head)]
@@ -120,7 +107,7 @@ async def verify(
 
 
 async def verify_end(
-    database: Database, keys: KeyRing, last: RecordedHead | None, count: int = BATCH
+    database: Database, keys: chain.KeyRing, last: chain.RecordedHead | None, count: int = BATCH
 ) -> AuditVerification:
     """The same for the last seals only, which takes milliseconds however long the log is."""
     recorded = [*([] if last is None else [last]), *await database.read(_own_head)]
@@ -139,10 +126,10 @@ async def verify_end(
 
 def note_verified(tx: Tx, found: AuditVerification, now: datetime) -> None:
     """For the dashboard and the doctor: when the log was last verified, how far, and with what result."""
-    locked_chain(tx)
+    chain.locked_chain(tx)
     problems = len(found.problems) + found.more_problems + found.uncheckable
     position = 0 if found.head is None else found.head.position
-    set_chain(tx, {"verified_at": now, "verified_position": position, "verified_problems": problems})
+    chain.set_chain(tx, {"verified_at": now, "verified_position": position, "verified_problems": problems})
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,21 +140,21 @@ class _SealRow:
     key_id: str
     sealed_at: str
     mac: str
-    entry: StoredEntry
+    entry: chain.StoredEntry
 
 
 class ChainCheck:
     """Checks the chain without a database: rows are handed in, in order."""
 
-    def __init__(self, keys: KeyRing, heads: Iterable[RecordedHead]) -> None:
+    def __init__(self, keys: chain.KeyRing, heads: Iterable[chain.RecordedHead]) -> None:
         self.found = AuditVerification()
         self._keys = keys
-        self._heads: dict[int, list[RecordedHead]] = {}
+        self._heads: dict[int, list[chain.RecordedHead]] = {}
         for each in heads:
             self._heads.setdefault(each.head.position, []).append(each)
             self.found.heads += 1
         self._position = 0
-        self._previous: str | None = FIRST_MAC
+        self._previous: str | None = chain.FIRST_MAC
         self._newest_id = ""
         self._newest_at: datetime | None = None
 
@@ -187,7 +174,7 @@ class ChainCheck:
         if not row.entry.is_missing:
             self._check_order(row.entry, row.place)
         self._position, self._previous = row.place, row.mac
-        self.found.head = Head(row.place, row.mac, row.key_id, row.sealed_at)
+        self.found.head = chain.Head(row.place, row.mac, row.key_id, row.sealed_at)
 
     def _gap(self, row: _SealRow) -> None:
         first, last = self._position + 1, row.place - 1
@@ -206,11 +193,11 @@ class ChainCheck:
             return
         if self._previous is None:
             return
-        expected = mac_of(key, row.place, self._previous, row.entry_id, row.sealed_at, row.entry)
+        expected = chain.mac_of(key, row.place, self._previous, row.entry_id, row.sealed_at, row.entry)
         if not hmac.compare_digest(expected.encode(), row.mac.encode()):
             self._flaw(AuditFlaw.CHANGED, "the entry, its seal or their order was changed after it was sealed", row)
 
-    def _key(self, key_id: str) -> SealKey | None:
+    def _key(self, key_id: str) -> chain.SealKey | None:
         if key_id in self.found.missing_keys:
             return None
         key = self._keys.find(key_id)
@@ -224,7 +211,7 @@ class ChainCheck:
                 said = f"{_recorded(each)} has another seal at position {row.place}: the log was rewritten since"
                 self._flaw(AuditFlaw.REWRITTEN, said, row)
 
-    def _check_order(self, entry: StoredEntry, position: int | None) -> None:
+    def _check_order(self, entry: chain.StoredEntry, position: int | None) -> None:
         """Checks both the time in the id, which lists are sorted by, and the time that is displayed."""
         at = entry.at
         made, newest = _made(entry.id), _made(self._newest_id)
@@ -239,7 +226,7 @@ class ChainCheck:
             at if self._newest_at is None or (at is not None and at > self._newest_at) else self._newest_at
         )
 
-    def unsealed(self, entry: StoredEntry, *, is_pending: bool) -> None:
+    def unsealed(self, entry: chain.StoredEntry, *, is_pending: bool) -> None:
         if not is_pending:
             said = (
                 f"Entry {entry.id} of {_shown(entry)} was never handed to the sealer: it was not written by Postroom, "
@@ -271,11 +258,11 @@ class ChainCheck:
         self.found.add(AuditProblem(flaw, said, row.entry_id, at, row.place if isinstance(row.place, int) else None))
 
 
-def _recorded(each: RecordedHead) -> str:
+def _recorded(each: chain.RecordedHead) -> str:
     return f"the head in {each.source} of {utc_text(each.moment)}"
 
 
-def _shown(entry: StoredEntry) -> str:
+def _shown(entry: chain.StoredEntry) -> str:
     return "an unreadable time" if entry.at is None else entry.at.isoformat(timespec="seconds")
 
 
@@ -287,35 +274,35 @@ def _made(entry_id: str) -> timedelta | None:
         return None
 
 
-def _own_head(tx: Tx) -> list[RecordedHead]:
-    row = chain_row(tx)
+def _own_head(tx: Tx) -> list[chain.RecordedHead]:
+    row = chain.chain_row(tx)
     if row is not None and row.position:
         at = row.sealed_at or datetime.fromtimestamp(0, UTC)
-        head = Head(row.position, row.mac, str(row.key_id), utc_text(at))
-        return [RecordedHead(head, at, "the database's own record")]
+        head = chain.Head(row.position, row.mac, str(row.key_id), utc_text(at))
+        return [chain.RecordedHead(head, at, "the database's own record")]
     return []
 
 
 def _seals(tx: Tx, after: Any, limit: int) -> list[_SealRow]:
-    texts = ", ".join(as_text(tx.dialect, f"s.{name}") for name in ("entry_id", "key_id", "sealed_at", "mac"))
+    texts = ", ".join(chain.as_text(tx.dialect, f"s.{name}") for name in ("entry_id", "key_id", "sealed_at", "mac"))
     sql = (
-        f"SELECT s.position, {texts}, {raw_columns(tx.dialect)} FROM audit_seals s "  # noqa: S608
+        f"SELECT s.position, {texts}, {chain.raw_columns(tx.dialect)} FROM audit_seals s "  # noqa: S608
         "LEFT JOIN audit_log a ON a.id = s.entry_id WHERE s.position > :after ORDER BY s.position LIMIT :limit"
     )
-    return [_seal_row(row) for row in run(tx, sql, after=after, limit=limit)]
+    return [_seal_row(row) for row in chain.run(tx, sql, after=after, limit=limit)]
 
 
 def _seal_row(row: Sequence[Any]) -> _SealRow:
-    entry_id, key_id, sealed_at, mac = (plain_text(each) for each in row[1:5])
-    return _SealRow(row[0], entry_id, key_id, sealed_at, mac, stored_entry(row[5:]))
+    entry_id, key_id, sealed_at, mac = (chain.plain_text(each) for each in row[1:5])
+    return _SealRow(row[0], entry_id, key_id, sealed_at, mac, chain.stored_entry(row[5:]))
 
 
-def _unsealed(tx: Tx, after: str, limit: int) -> list[tuple[StoredEntry, bool]]:
+def _unsealed(tx: Tx, after: str, limit: int) -> list[tuple[chain.StoredEntry, bool]]:
     beyond = "a.id > :after AND" if after else ""
     sql = (
-        f"SELECT p.entry_id, {raw_columns(tx.dialect)} FROM audit_log a "  # noqa: S608
+        f"SELECT p.entry_id, {chain.raw_columns(tx.dialect)} FROM audit_log a "  # noqa: S608
         "LEFT JOIN audit_seals s ON s.entry_id = a.id LEFT JOIN audit_pending p ON p.entry_id = a.id "
         f"WHERE {beyond} s.entry_id IS NULL ORDER BY a.id LIMIT :limit"
     )
     given = {"after": after} if after else {}
-    return [(stored_entry(row[1:]), row[0] is not None) for row in run(tx, sql, limit=limit, **given)]
+    return [(chain.stored_entry(row[1:]), row[0] is not None) for row in chain.run(tx, sql, limit=limit, **given)]

@@ -46,7 +46,7 @@ def gmail(
     from postroom.connectors.process import TOKEN_ENTRY, ConnectorOptions, run_connector, token_in_vault
     from postroom.domain.errors import BadInput
     from postroom.domain.ids import normal_email
-    from postroom.mailboxes.gmail.quota import ProfileName
+    from postroom.mailboxes.gmail.methods import ProfileName
     from postroom.telemetry import logs, metrics
     from postroom.vault import Vault
 

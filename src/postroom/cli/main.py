@@ -50,10 +50,13 @@ COMMANDS = {
     ),
     "account": _Entry("mail.account", "app", "Mail accounts: add, list, check and remove them; list their labels."),
     "import": _Entry("mail.files", "imports", "Import mail from files into the archive: mbox, Maildir, .eml, Takeout."),
-    "export": _Entry("mail.files", "exports", "Export archived mail to files, byte for byte: mbox or .eml."),
+    "export": _Entry(
+        "mail.files", "exports", "Export archived mail to files: mbox or .eml, byte for byte, or a table (CSV)."
+    ),
     "search": _Entry(
         "mail.search", "search", "Search the archive.", {"ignore_unknown_options": True}
     ),  # so that `-invoice` is a query, not an option
+    "ask": _Entry("mail.asking", "ask", "Answer a question about your mail, with quotes."),
     "show": _Entry("mail.search", "show", "Show one archived message."),
     "stats": _Entry(
         "mail.stats",
@@ -66,8 +69,17 @@ COMMANDS = {
         "Check every byte of the archive against its hash, and every shard against the catalogue.",
     ),
     "sync": _Entry("mail.sync", "app", "Copy whole mailboxes into the archive: plan, run, status, bad messages."),
-    "archive": _Entry("mail.archive", "app", "Remove mail at the source once the archive holds it, with certificates."),
-    "backup": _Entry("backup", "app", "Back up everything while it runs; restore a backup into a new home folder."),
+    "archive": _Entry(
+        "mail.archive",
+        "app",
+        "Remove mail at the source once the archive holds it, with certificates; count what can be searched.",
+    ),
+    "restore": _Entry(
+        "mail.restore", "app", "Put archived mail back into a mailbox, with a certificate; watch, stop and undo that."
+    ),
+    "backup": _Entry(
+        "upkeep.backup", "app", "Back up everything while it runs; restore a backup into a new home folder."
+    ),
     "backfill": _Entry(
         "mail.backfill", "app", "Recover old mail within a budget: estimate, create, watch and control."
     ),
@@ -75,7 +87,9 @@ COMMANDS = {
     "categories": _Entry("mail.categories", "app", "Categories of mail: what belongs where, and why."),
     "contacts": _Entry("mail.contacts", "app", "The people you know; their mail is served first."),
     "policy": _Entry(
-        "mail.policy", "app", "The tier policy: which mail is taken in whole, by its headers only, or not at all."
+        "mail.categories",
+        "policy",
+        "The tier policy: which mail is taken in whole, by its headers only, or not at all.",
     ),
     "rules": _Entry("decisions.rules", "app", "Rules that act on mail without a model; the first match decides."),
     "model": _Entry("decisions.model", "app", "The language model: check it, switch it off and on, limit its cost."),
@@ -84,15 +98,19 @@ COMMANDS = {
     "learning": _Entry(
         "decisions.learning", "app", "Local triage that learns: see its figures, switch it, correct a decision."
     ),
-    "review": _Entry("decisions.review", "app", "Mail that needs review: list it, mark it as done, judge it again."),
-    "jobs": _Entry("jobs", "app", "The job queue: list, show, retry, cancel, stats."),
-    "settings": _Entry("settings", "app", "Settings: their values, and where each comes from."),
-    "token": _Entry("token", "app", "Access tokens for dashboards, connectors and agents; a login link for a person."),
-    "audit": _Entry("audit", "app", "The audit log, newest first; `verify` checks it for tampering."),
+    "review": _Entry(
+        "decisions.approvals", "reviews", "Mail that needs review: list it, mark it as done, judge it again."
+    ),
+    "jobs": _Entry("upkeep.jobs", "app", "The job queue: list, show, retry, cancel, stats."),
+    "settings": _Entry("upkeep.settings", "app", "Settings: their values, and where each comes from."),
+    "token": _Entry(
+        "upkeep.token", "app", "Access tokens for dashboards, connectors and agents; a login link for a person."
+    ),
+    "audit": _Entry("upkeep.audit", "app", "The audit log, newest first; `verify` checks it for tampering."),
     "doctor": _Entry(
+        "upkeep.doctor",
         "doctor",
-        "doctor",
-        "Check home folder, disk, database, archive, vault, extras, model, audit log and every account.",
+        "Check home folder, disk, database, archive, vault, extras, model, audit log, digests and every account.",
     ),
     "completion": _Entry("completion", "completion", "Print the script that completes commands in your shell."),
     "sim": _Entry("sim", "app", "Simulators of outside services, for this machine only."),

@@ -169,6 +169,7 @@ def switchboard(
     async def run(app: App) -> None:
         # The web server takes a second to import.
         from postroom.app.auditing import sealing
+        from postroom.app.live_settings import watching_settings
         from postroom.app.serving import open_switchboard
         from postroom.dashboard.security.passphrase import first_link
         from postroom.dashboard.server import Dashboard
@@ -178,7 +179,7 @@ def switchboard(
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopped.set)
-        async with sealing(app), open_switchboard(app, Dashboard) as running:
+        async with sealing(app), watching_settings(app), open_switchboard(app, Dashboard) as running:
             link = await first_link(app, running.url, Actor.of(me()))
             welcome = {} if link is None else {"welcome": link}
             print(json.dumps({"url": running.url, "mcp": f"{running.url}/mcp", **welcome}), flush=True)
@@ -201,6 +202,7 @@ def worker(
 
     async def run(app: App) -> None:
         from postroom.app.auditing import sealing
+        from postroom.app.live_settings import watching_settings
         from postroom.app.series import recording
         from postroom.app.worker import open_worker  # models take a second to import
 
@@ -208,7 +210,8 @@ def worker(
         with ExitStack() as stack:
             _serve_metrics(stack, app.settings.telemetry)
             log_model_problem(app)
-            async with sealing(app), recording(app), open_worker(app, until_idle=once) as worker:
+            watched = sealing(app), recording(app), watching_settings(app)
+            async with watched[0], watched[1], watched[2], open_worker(app, until_idle=once) as worker:
                 loop = asyncio.get_running_loop()
                 for number in (signal.SIGTERM, signal.SIGINT):
                     loop.add_signal_handler(number, worker.stop)
@@ -245,16 +248,16 @@ def mcp(
     async def run(app: App) -> None:
         from postroom.app.serving import owner_tools
         from postroom.domain.roles import Role
-        from postroom.switchboard.assembly import agent_tools
         from postroom.switchboard.mcp_server import serve_stdio
         from postroom.switchboard.on_demand import OnDemandSearch
         from postroom.switchboard.tokens import TokenVerifier
         from postroom.switchboard.toolbox import Toolbox
+        from postroom.switchboard.tools.assembly import agent_tools
 
         text = await _assistant_token(app, renew=new_token)
         with app.archive.backend.search(app.clock) as search:
             tools = agent_tools(app.database, app.archive.backend, search, OnDemandSearch(app.queue, search))
-            others = owner_tools(app.queue, app.archive.backend, app.settings, app.web)
+            others = owner_tools(app.queue, app.archive.backend, app.current, app.web)
             toolbox = Toolbox([*tools, *(tool for tool in others if tool.role is Role.AGENT)])
             await serve_stdio(toolbox, TokenVerifier(app.database, app.clock), text)
 

@@ -38,15 +38,17 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, default=_plain, ensure_ascii=False, indent=2))
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
-    """A plain table whose last column takes what room is left; `empty` says what it means to have no rows."""
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str, names: int = 1) -> None:
+    """A plain table whose last column takes what room is left; `empty` says what it means to have no rows.
+
+    The first columns, `names` of them, name the thing and are copied into the next command: never shortened.
+    """
     texts = [[shown(cell) for cell in row] for row in rows]
     table = Table(box=None, header_style="bold", pad_edge=False)
     left = console.width
     for place, name in enumerate(columns[:-1]):
         width = max(len(name), *(cell_len(row[place]) for row in texts), 0)
-        # What stands first names the thing, and is copied into the next command: it is never shortened.
-        table.add_column(name, no_wrap=True, min_width=width if place == 0 else None)
+        table.add_column(name, no_wrap=True, min_width=width if place < names else len(name))
         left -= width + _GAP
     # Without a limit, a long last cell would squeeze the other columns out of sight.
     table.add_column(columns[-1], no_wrap=True, overflow="ellipsis", max_width=max(left, _NARROWEST))

@@ -14,6 +14,7 @@ from postroom.web.evidence import Evidence, EvidenceHit, EvidenceText
 from postroom.web.probing import FoundSource
 from postroom.web.runs import Run, RunStatus
 from postroom.web.sentinel import SentinelReport
+from postroom.web.sources import CheckCadence
 from postroom.web.walker import BATCH
 
 
@@ -211,4 +212,9 @@ def print_found_source(found: FoundSource, *, dry_run: bool) -> None:
     for page in found.pages if dry_run else ():
         console.print(printable(f"  {page}"), markup=False, soft_wrap=True)
     if not dry_run:
-        console.print("A worker looks at it every day; `postroom web sentinel` looks now.", markup=False)
+        checked = f"It is checked {cadence_words(source.every)}; `postroom web sentinel` checks it now."
+        console.print(checked, markup=False, soft_wrap=True)
+
+
+def cadence_words(every: CheckCadence) -> str:
+    return "every 6 hours" if every is CheckCadence.SIX_HOURS else str(every)

@@ -20,8 +20,7 @@ from postroom.connectors.source_mail import TRASH, SourceMail, from_mailbox
 from postroom.connectors.state_files import read_json, write_json
 from postroom.connectors.switchboard_client import SwitchboardClient, failed_mail
 from postroom.contract.mail import TroubledMailArgument
-from postroom.domain.backoff import Backoff
-from postroom.domain.clock import Clock
+from postroom.domain.clock import Backoff, Clock
 from postroom.domain.errors import BadInput, PostroomError, Retryable
 from postroom.domain.validation import LONGEST_REASON
 from postroom.mailboxes.protocol import Detail, Mailbox

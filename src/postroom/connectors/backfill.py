@@ -23,10 +23,9 @@ from postroom.connectors.switchboard_client import SwitchboardClient, failed_mai
 from postroom.connectors.walking import HEADERS, ArchiveWalk, MailboxWalk, WalkBatch, WalkScope, WalkWindow
 from postroom.contract.backfill import BackfillProgressReply, LeasedBackfill, ProgressArguments
 from postroom.contract.mail import TroubledMailArgument
-from postroom.domain.backfill import BackfillStatus
-from postroom.domain.backoff import Backoff, retry
-from postroom.domain.clock import Clock
+from postroom.domain.clock import Backoff, Clock, retry
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable
+from postroom.domain.terms import BackfillStatus
 from postroom.mail.categories import facts_of, names_on
 from postroom.mailboxes.errors import LoginNeeded, PermissionMissing
 from postroom.mailboxes.protocol import Detail, Failed, Got, Mailbox, MissingMessage

@@ -21,10 +21,9 @@ from typing import Any
 from postroom.connectors import metrics
 from postroom.connectors.arrivals import CHUNK, Arrivals, DeferredFile, DeferredMessages, PassTally
 from postroom.connectors.backfill import BackfillOutcome, BackfillPass
-from postroom.connectors.gap import GapWalk
 from postroom.connectors.guidance import ConnectorGuidance, ConnectorHeartbeat, ContactCache
 from postroom.connectors.intake import Handled, MailIntake
-from postroom.connectors.live import LivePass, in_chunks
+from postroom.connectors.live import GapWalk, LivePass, in_chunks
 from postroom.connectors.metrics import Fate, PassName
 from postroom.connectors.priority import ContactProof, PriorityRules, SentIndex, own_form
 from postroom.connectors.source_mail import SourceMail, from_mailbox, newest_first

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from postroom.domain.tiers import AssignmentRule, Tier
+from postroom.domain.terms import AssignmentRule, Tier
 from postroom.mail.addresses import canonical_address, parse_addresses
 from postroom.mail.authentication import Authentication, authentication_of
 from postroom.mail.header_features import is_bulk

@@ -20,14 +20,13 @@ from typing import Any
 from postroom.connectors.mcp_client import http_client, over_http
 from postroom.connectors.passes import ConnectorContext, GmailPasses
 from postroom.connectors.state_files import FolderShared, folder_of, held, read_json, write_json
-from postroom.domain.backoff import Backoff
-from postroom.domain.clock import Clock, SystemClock
+from postroom.domain.clock import Backoff, Clock, SystemClock
 from postroom.domain.errors import BadInput, PostroomError, Retryable
 from postroom.domain.ids import new_id, normal_email
+from postroom.mailboxes.credentials import GrantStore, credentials_for
 from postroom.mailboxes.gmail.client import connected
-from postroom.mailboxes.gmail.credentials import GrantStore, credentials_for
 from postroom.mailboxes.gmail.mailbox import GmailMailbox
-from postroom.mailboxes.gmail.quota import PROFILES, ProfileName
+from postroom.mailboxes.gmail.methods import PROFILES, ProfileName
 from postroom.mailboxes.gmail.transport import TransportConfig
 from postroom.mailboxes.limiter import limiter_for
 from postroom.settings import ConnectorSettings, Settings

@@ -14,26 +14,10 @@ from pydantic import ValidationError
 
 from postroom import __version__
 from postroom.connectors.mcp_client import TokenRefused
-from postroom.contract import backfill, mail, presence
+from postroom.contract import backfill, mail
+from postroom.contract import mail as contract
 from postroom.contract.backfill import BackfillProgressReply, LeasedBackfill, ProgressArguments
-from postroom.contract.fields import MOST_IDS
-from postroom.contract.mail import (
-    MOST_STORED,
-    ArchivedRef,
-    ChangedLabelsArgument,
-    GapArgument,
-    HistoryClaim,
-    IngestResult,
-    MailLane,
-    OwedGap,
-    RangeReply,
-    RawMailArgument,
-    SentMailArgument,
-    StoredRef,
-    TroubledMailArgument,
-)
-from postroom.contract.presence import ContactsReply, HeartbeatReply
-from postroom.contract.tool import A, ConnectorReply, Tools, ToolSignature
+from postroom.contract.tool import MOST_IDS, A, ConnectorReply, Tools, ToolSignature
 from postroom.domain.envelope import MOST_ENVELOPES, Envelope, field_problem
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable
 from postroom.domain.validation import LONGEST_REASON
@@ -54,10 +38,10 @@ class HistoryClaimLost(Retryable):
     """Another process has taken over reading this mailbox's changes."""
 
 
-def failed_mail(gmail_id: str, error: PostroomError, *, archived: bool) -> TroubledMailArgument:
+def failed_mail(gmail_id: str, error: PostroomError, *, archived: bool) -> contract.TroubledMailArgument:
     """A message that could not be fetched or taken in, as `report_trouble` takes it."""
     reason = logs.clean(error.message)[:LONGEST_REASON] or "no reason is known"
-    return TroubledMailArgument(gmail_id=gmail_id, archived=archived, reason=reason)
+    return contract.TroubledMailArgument(gmail_id=gmail_id, archived=archived, reason=reason)
 
 
 def _checked(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
@@ -85,18 +69,20 @@ class SwitchboardClient:
 
     # Mail
 
-    async def ingest(self, envelopes: Sequence[Envelope]) -> list[IngestResult]:
+    async def ingest(self, envelopes: Sequence[Envelope]) -> list[contract.IngestResult]:
         """A result for each, in order."""
-        results: list[IngestResult] = []
+        results: list[contract.IngestResult] = []
         for batch in _batches(envelopes, MOST_ENVELOPES):
             reply = await self._call(mail.INGEST, mail.IngestArguments(envelopes=list(batch)))
             results += _as_many(reply.results, batch, "ingest")
         return results
 
     @_checked
-    async def archive_store(self, mails: Sequence[RawMailArgument], lane: MailLane) -> list[StoredRef]:
+    async def archive_store(
+        self, mails: Sequence[contract.RawMailArgument], lane: contract.MailLane
+    ) -> list[contract.StoredRef]:
         """Where each lies, and its headers; they are on disk when this returns."""
-        refs: list[StoredRef] = []
+        refs: list[contract.StoredRef] = []
         for batch in _by_bytes(mails):
             given = mail.StoreArguments(
                 endpoint_identity=self.endpoint_identity, messages=batch, lane=lane, with_headers=True
@@ -106,7 +92,7 @@ class SwitchboardClient:
         return refs
 
     async def report_trouble(
-        self, lane: MailLane, troubled: Sequence[TroubledMailArgument], settled: Sequence[str] = ()
+        self, lane: contract.MailLane, troubled: Sequence[contract.TroubledMailArgument], settled: Sequence[str] = ()
     ) -> None:
         """List messages that could not be fetched or taken in, and remove those that could after all.
 
@@ -124,8 +110,8 @@ class SwitchboardClient:
             log.warning("trouble.not_reported", problem=error.message)
 
     @_checked
-    async def archive_lookup(self, gmail_ids: Sequence[str]) -> dict[str, ArchivedRef]:
-        known: dict[str, ArchivedRef] = {}
+    async def archive_lookup(self, gmail_ids: Sequence[str]) -> dict[str, contract.ArchivedRef]:
+        known: dict[str, contract.ArchivedRef] = {}
         for batch in _batches(gmail_ids, MOST_IDS):
             given = mail.LookupArguments(endpoint_identity=self.endpoint_identity, gmail_ids=list(batch))
             known |= (await self._call(mail.ARCHIVE_LOOKUP, given)).known
@@ -134,7 +120,7 @@ class SwitchboardClient:
     @_checked
     async def archive_range(
         self, first_day: date, last_day: date, cursor: str | None, limit: int, headers: Collection[str]
-    ) -> RangeReply:
+    ) -> contract.RangeReply:
         given = mail.RangeArguments(
             endpoint_identity=self.endpoint_identity,
             date_from=first_day,
@@ -149,7 +135,7 @@ class SwitchboardClient:
     async def archive_changes(self, labels: Mapping[str, Collection[str]], deleted: Sequence[str]) -> None:
         mine = self.endpoint_identity
         for batch in _batches(sorted(labels.items()), MOST_IDS):
-            changed = [ChangedLabelsArgument(gmail_id=key, labels=sorted(names)) for key, names in batch]
+            changed = [contract.ChangedLabelsArgument(gmail_id=key, labels=sorted(names)) for key, names in batch]
             await self._call(mail.ARCHIVE_CHANGES, mail.ChangesArguments(endpoint_identity=mine, labels=changed))
         for gone in _batches(deleted, MOST_IDS):
             given = mail.ChangesArguments(endpoint_identity=mine, deleted=list(gone))
@@ -158,13 +144,18 @@ class SwitchboardClient:
     # Where the mailbox has been read to, and what the user sent
 
     @_checked
-    async def history_claim(self, instance: str) -> HistoryClaim:
+    async def history_claim(self, instance: str) -> contract.HistoryClaim:
         given = mail.ClaimArguments(endpoint_identity=self.endpoint_identity, instance=instance)
         return await self._call(mail.HISTORY_CLAIM, given)
 
     @_checked
     async def history_commit(
-        self, fence: int, history_id: str | None = None, *, release: bool = False, gap: GapArgument | None = None
+        self,
+        fence: int,
+        history_id: str | None = None,
+        *,
+        release: bool = False,
+        gap: contract.GapArgument | None = None,
     ) -> None:
         """Without a history id the lease is only renewed. Raises HistoryClaimLost where the claim is no longer ours."""
         owed = {} if gap is None else {"gap": gap}  # not even named otherwise: an older Switchboard does not know it
@@ -179,7 +170,7 @@ class SwitchboardClient:
             raise HistoryClaimLost(error.message) from None
 
     @_checked
-    async def history_gap(self, **reached: Any) -> OwedGap | None:
+    async def history_gap(self, **reached: Any) -> contract.OwedGap | None:
         """What is owed now; `reached` is a step that was done, and where it led."""
         given = mail.GapArguments(endpoint_identity=self.endpoint_identity, **reached)
         return (await self._call(mail.HISTORY_GAP, given)).gap
@@ -187,7 +178,7 @@ class SwitchboardClient:
     @_checked
     async def sent_add(self, message_ids: Collection[str]) -> None:
         for batch in _batches(sorted(message_ids), MOST_IDS):
-            sent = [SentMailArgument(message_id=each) for each in batch]
+            sent = [contract.SentMailArgument(message_id=each) for each in batch]
             given = mail.SentAddArguments(endpoint_identity=self.endpoint_identity, messages=sent)
             await self._call(mail.SENT_ADD, given)
 
@@ -210,8 +201,8 @@ class SwitchboardClient:
         checkpoint: Mapping[str, Any],
         policy_version: str | None,
         categories_version: str | None = None,
-    ) -> HeartbeatReply:
-        given = presence.HeartbeatArguments(
+    ) -> contract.HeartbeatReply:
+        given = mail.HeartbeatArguments(
             connector_type=self._connector_type,
             endpoint_identity=self.endpoint_identity,
             instance=instance,
@@ -223,11 +214,11 @@ class SwitchboardClient:
             policy_version=policy_version,
             categories_version=categories_version,
         )
-        return await self._call(presence.HEARTBEAT, given)
+        return await self._call(mail.HEARTBEAT, given)
 
     @_checked
-    async def contacts_export(self, if_newer_than: datetime | None) -> ContactsReply:
-        return await self._call(presence.CONTACTS_EXPORT, presence.ExportArguments(if_newer_than=if_newer_than))
+    async def contacts_export(self, if_newer_than: datetime | None) -> contract.ContactsReply:
+        return await self._call(mail.CONTACTS_EXPORT, mail.ExportArguments(if_newer_than=if_newer_than))
 
     @_checked
     async def backfill_poll(self) -> LeasedBackfill | None:
@@ -249,11 +240,11 @@ def _batches(items: Sequence[T], size: int) -> list[Sequence[T]]:
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
-def _by_bytes(mails: Sequence[RawMailArgument]) -> list[list[RawMailArgument]]:
-    batches: list[list[RawMailArgument]] = []
+def _by_bytes(mails: Sequence[contract.RawMailArgument]) -> list[list[contract.RawMailArgument]]:
+    batches: list[list[contract.RawMailArgument]] = []
     size = 0
     for each in mails:
-        if not batches or len(batches[-1]) == MOST_STORED or size + len(each.raw) > STORE_BYTES:
+        if not batches or len(batches[-1]) == contract.MOST_STORED or size + len(each.raw) > STORE_BYTES:
             batches.append([])
             size = 0
         batches[-1].append(each)

@@ -12,19 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+from postroom.connectors import source_mail
 from postroom.connectors.priority import SentIndex, message_id_of
-from postroom.connectors.source_mail import (
-    CHAT,
-    DRAFT,
-    SENT,
-    SPAM,
-    TRASH,
-    Position,
-    SourceMail,
-    from_archive,
-    from_mailbox,
-    newest_first,
-)
 from postroom.connectors.state_files import read_json, write_json
 from postroom.connectors.switchboard_client import SwitchboardClient
 from postroom.domain.clock import Clock
@@ -38,7 +27,12 @@ SLICE_MESSAGES = 100
 _DAY_S = 86_400
 _FIRST_SLICE_S = 7 * _DAY_S
 _WIDEST_SLICE_S = 3_660 * _DAY_S
-_LEFT_OUT = {"drafts": (DRAFT, "-in:drafts"), "sent": (SENT, "-in:sent"), "spam": (SPAM, ""), "trash": (TRASH, "")}
+_LEFT_OUT = {
+    "drafts": (source_mail.DRAFT, "-in:drafts"),
+    "sent": (source_mail.SENT, "-in:sent"),
+    "spam": (source_mail.SPAM, ""),
+    "trash": (source_mail.TRASH, ""),
+}
 HEADERS = KIND_HEADERS
 """What priority and the envelope look at."""
 
@@ -56,7 +50,7 @@ class WalkWindow:
             raise BadInput("date_from", f"{first} is after date_to, {last}")
         return cls(_seconds(first), _seconds(last) + _DAY_S)
 
-    def holds(self, mail: SourceMail) -> bool:
+    def holds(self, mail: source_mail.SourceMail) -> bool:
         return self.start * 1_000 <= mail.received_ms < self.end * 1_000
 
 
@@ -70,9 +64,9 @@ class WalkScope:
     includes: frozenset[str] = frozenset()
     """Of `drafts`, `sent`, `spam`, `trash`, those that are wanted."""
 
-    def admits(self, mail: SourceMail) -> bool:
+    def admits(self, mail: source_mail.SourceMail) -> bool:
         unwanted = {label for name, (label, _) in _LEFT_OUT.items() if name not in self.includes}
-        return self.window.holds(mail) and mail.label_ids.isdisjoint(unwanted | {CHAT})
+        return self.window.holds(mail) and mail.label_ids.isdisjoint(unwanted | {source_mail.CHAT})
 
     @property
     def source_query(self) -> str:
@@ -89,9 +83,9 @@ class WalkScope:
 class WalkBatch:
     """A part of the walk: its messages newest first, those that could not be read, and how far back it reaches."""
 
-    mails: list[SourceMail]
+    mails: list[source_mail.SourceMail]
     failures: dict[str, PostroomError]
-    reached: Position
+    reached: source_mail.Position
     """Everything at or after this place is among them, or was before."""
 
 
@@ -102,7 +96,7 @@ class MailboxWalk:
     mailbox: Mailbox
     scope: WalkScope
 
-    async def stretches(self, place: Position | None) -> AsyncIterator[WalkBatch]:
+    async def stretches(self, place: source_mail.Position | None) -> AsyncIterator[WalkBatch]:
         end = self.scope.window.end if place is None else min(self.scope.window.end, place[0] // 1_000 + 1)
         width = _FIRST_SLICE_S
         while end > self.scope.window.start:
@@ -135,12 +129,12 @@ class MailboxWalk:
             page_size=SLICE_MESSAGES,
         )
 
-    async def _read(self, ids: list[str], start: int, end: int, place: Position | None) -> WalkBatch:
+    async def _read(self, ids: list[str], start: int, end: int, place: source_mail.Position | None) -> WalkBatch:
         found = sort_results(await self.mailbox.fetch(ids, Detail.HEADERS))
-        mails = [from_mailbox(message) for message in found.got]
+        mails = [source_mail.from_mailbox(message) for message in found.got]
         inside = [mail for mail in mails if start * 1_000 <= mail.received_ms < end * 1_000]
         wanted = [mail for mail in inside if self.scope.admits(mail) and _is_beyond(mail, place)]
-        return WalkBatch(newest_first(wanted), found.failed, (start * 1_000, ""))
+        return WalkBatch(source_mail.newest_first(wanted), found.failed, (start * 1_000, ""))
 
 
 @dataclass(frozen=True)
@@ -151,20 +145,20 @@ class ArchiveWalk:
     scope: WalkScope
     headers: Collection[str] = HEADERS
 
-    async def stretches(self, place: Position | None) -> AsyncIterator[WalkBatch]:
+    async def stretches(self, place: source_mail.Position | None) -> AsyncIterator[WalkBatch]:
         first = _day(self.scope.window.start)
         last_moment = self.scope.window.end - 1 if place is None else min(self.scope.window.end - 1, place[0] // 1_000)
         cursor: str | None = None
-        held: list[SourceMail] = []
+        held: list[source_mail.SourceMail] = []
         while last_moment >= self.scope.window.start:
             page = await self.switchboard.archive_range(first, _day(last_moment), cursor, SLICE_MESSAGES, self.headers)
-            held += [from_archive(mail) for mail in page.messages if not mail.deleted_at_source]
+            held += [source_mail.from_archive(mail) for mail in page.messages if not mail.deleted_at_source]
             cursor = page.cursor
             ready, held = _cut(held, whole=cursor is None)
             wanted = [mail for mail in ready if self.scope.admits(mail) and _is_beyond(mail, place)]
             reached = ready[-1].position if ready and cursor else (self.scope.window.start * 1_000, "")
             if ready or cursor is None:
-                yield WalkBatch(newest_first(wanted), {}, reached)
+                yield WalkBatch(source_mail.newest_first(wanted), {}, reached)
             if cursor is None:
                 return
 
@@ -175,7 +169,9 @@ class ArchiveWalk:
         return page.complete
 
 
-def _cut(mails: list[SourceMail], *, whole: bool) -> tuple[list[SourceMail], list[SourceMail]]:
+def _cut(
+    mails: list[source_mail.SourceMail], *, whole: bool
+) -> tuple[list[source_mail.SourceMail], list[source_mail.SourceMail]]:
     """Messages of one moment stay together: the page may have ended in their midst."""
     if whole or not mails:
         return mails, []
@@ -183,7 +179,7 @@ def _cut(mails: list[SourceMail], *, whole: bool) -> tuple[list[SourceMail], lis
     return [mail for mail in mails if mail.received_ms != last], [mail for mail in mails if mail.received_ms == last]
 
 
-def _is_beyond(mail: SourceMail, place: Position | None) -> bool:
+def _is_beyond(mail: source_mail.SourceMail, place: source_mail.Position | None) -> bool:
     return place is None or mail.position < place
 
 
@@ -233,12 +229,12 @@ class SentFilling:
         self._reach(self._place, done=True)
         return True
 
-    def _reach(self, place: Position | None, *, done: bool) -> None:
+    def _reach(self, place: source_mail.Position | None, *, done: bool) -> None:
         self._place, self.is_done = place, done
         write_json(self._path, {"version": 1, "place": place, "done": done})
 
 
-def _read_progress(path: Path) -> tuple[Position | None, bool]:
+def _read_progress(path: Path) -> tuple[source_mail.Position | None, bool]:
     held = read_json(path)
     try:
         if held["version"] != 1:

@@ -1,5 +1,5 @@
 """The tools of an agent: search and read the archive, count what it holds, list jobs and decisions, fetch more mail on
-demand."""
+demand, and ask the model about mail, which the owner does too."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from postroom.contract.fields import Cursor, Day, Moment, Short
-from postroom.contract.tool import Arguments, Reply, ToolSignature
+from postroom.contract.tool import Arguments, Cursor, Day, EndpointIdentity, Moment, Reply, Short, ToolSignature
 from postroom.domain.jobs import JobState
 from postroom.domain.validation import MOST_RESULTS
 
@@ -63,6 +62,16 @@ class SearchAndIngestArguments(Arguments):
     max_results: int = Field(MOST_RESULTS, ge=1, le=MOST_RESULTS, strict=True)
 
 
+class AskArguments(Arguments):
+    question: str = Field(
+        min_length=1,
+        max_length=500,
+        strict=True,
+        description="in your own words, with the names and things that it is about",
+    )
+    endpoint_identity: EndpointIdentity | None = Field(None, description="only mail of this mailbox")
+
+
 class MessageSummary(Reply):
     key: str
     account: str
@@ -76,11 +85,42 @@ class MessageSummary(Reply):
 
 class SearchedMessage(MessageSummary):
     snippet: str
+    attachment: str | None = None
+    """The name of the attachment that the snippet is from."""
 
 
 class SearchReply(Reply):
     messages: list[SearchedMessage]
     next: str | None
+    problems: list[str]
+    """What could not be searched."""
+
+
+class CitedSentenceReply(Reply):
+    text: str
+    """In the model's words."""
+    quote: str
+    """In the message's words, which stand there exactly so, white space aside."""
+    key: str
+    account: str
+    date: Moment
+    sender: str = Field(alias="from")
+    subject: str
+    addresses_model: bool
+    """The message seems to give orders to a language model; read it before you believe the sentence."""
+
+
+class AskReply(Reply):
+    outcome: Literal["answered", "no_answer", "not_asked"]
+    answer: str
+    """The sentences as one text, or why there are none."""
+    sentences: list[CitedSentenceReply]
+    dropped: int
+    """Sentences of the model that no message supports; they are left out."""
+    cost_microdollars: int | None
+    """Null where it is not known; it then counts at its most."""
+    messages: list[SearchedMessage]
+    """What the searches found; the model was shown these and no others."""
     problems: list[str]
     """What could not be searched."""
 
@@ -235,3 +275,5 @@ DIGEST = ToolSignature("show_digest", DigestArguments, DigestReply)
 JOBS = ToolSignature("list_jobs", JobsArguments, JobsReply)
 DECISIONS = ToolSignature("list_decisions", DecisionsArguments, DecisionsReply)
 SEARCH_AND_INGEST = ToolSignature("email_search_and_ingest", SearchAndIngestArguments, OnDemandReply)
+ASK = ToolSignature("mail.ask", AskArguments, AskReply)
+ASK_FOR_AGENT = ToolSignature("ask_archive", AskArguments, AskReply)

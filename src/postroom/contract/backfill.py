@@ -7,11 +7,21 @@ from typing import Any
 
 from pydantic import Field
 
-from postroom.contract.fields import ConnectorType, Day, EndpointIdentity, JsonObject, Moment, Short
-from postroom.contract.tool import Arguments, ConnectorReply, Reply, ToolSignature
-from postroom.domain.backfill import BackfillMode, BackfillStatus, Include
+from postroom.contract.tool import (
+    Arguments,
+    ConnectorReply,
+    ConnectorType,
+    Day,
+    EndpointIdentity,
+    JsonObject,
+    Moment,
+    Reply,
+    Short,
+    ToolSignature,
+)
 from postroom.domain.envelope import Text
 from postroom.domain.errors import Fatal
+from postroom.domain.terms import BackfillMode, BackfillStatus, Include
 from postroom.domain.validation import MOST_AUDIT_ENTRIES, MOST_BACKFILLS
 
 

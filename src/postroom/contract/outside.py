@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from postroom.contract.fields import Id, Moment
-from postroom.contract.tool import Arguments, Reply, ToolSignature
+from postroom.contract.tool import Arguments, Id, Moment, Reply, ToolSignature
 
 _Mailbox = Annotated[str, Field(min_length=3, max_length=320, description="the mailbox's address")]
 _Key = Annotated[str, Field(min_length=1, max_length=200, description="`key` of the message")]

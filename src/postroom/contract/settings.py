@@ -1,5 +1,7 @@
-"""The tools for settings: what they are and where each comes from, changing those that the dashboard may change, keys
-for the vault, a test call of the model, and the owner's definitions: tier policy and categories."""
+"""The tools for settings: what they are and where each comes from, changing those that the dashboard may change,
+keys for the vault, a test call of the model, the owner's definitions (tier policy and categories), and searches saved
+under a name.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainSerializer, Secret
 
-from postroom.contract.tool import Arguments, Reply, ToolSignature
+from postroom.contract.tool import Arguments, EndpointIdentity, Moment, Reply, Short, ToolSignature
 from postroom.domain.validation import shaped
 
 LONGEST_VALUE = 2_000
@@ -72,14 +74,13 @@ class SettingReply(Reply):
     default: str
     help: str
     needs_restart: bool
-    """It was changed since this process started, which works with the old value."""
+    """It was changed since this process started, which goes on with the old value."""
 
 
 class SecretReply(Reply):
     name: str
     place: Literal["environment", "file", "vault", "none"]
     variable: str | None
-    needs_restart: bool
 
 
 class SettingsReply(Reply):
@@ -93,6 +94,8 @@ class ChangedSettingsReply(Reply):
     version: str
     changed: list[str]
     """Empty: everything was so already."""
+    need_restart: list[str]
+    """Of all settings, those that wait for a restart; the others hold at once, in other processes within seconds."""
 
 
 class CheckFinding(Reply):
@@ -125,3 +128,36 @@ STORE_SECRET = ToolSignature("settings.secret", StoreSecretArguments, SecretRepl
 CHECK_MODEL = ToolSignature("model.check", CheckModelArguments, ModelCheckReply)
 REPLACE_POLICY = ToolSignature("policy.replace", ReplacePolicyArguments, PolicyReply)
 DEFINE_CATEGORIES = ToolSignature("categories.define", DefineCategoriesArguments, DefinedCategoriesReply)
+
+
+LONGEST_NAME = 60
+
+
+class SearchNameArguments(Arguments):
+    name: Short = Field(max_length=LONGEST_NAME, description="the search's name; upper and lower case are the same")
+
+
+class SaveSearchArguments(SearchNameArguments):
+    query: str = Field(min_length=1, max_length=1_000, description="as in the search field")
+    endpoint_identity: EndpointIdentity | None = Field(None, description="search only this mailbox; unset: all")
+
+
+class ListSearchesArguments(Arguments):
+    pass
+
+
+class SavedSearchReply(Reply):
+    name: str
+    query: str
+    mailbox: str | None
+    saved_at: Moment
+
+
+class SavedSearchesReply(Reply):
+    searches: list[SavedSearchReply]
+    """By name."""
+
+
+SAVE_SEARCH = ToolSignature("searches.save", SaveSearchArguments, SavedSearchReply)
+LIST_SEARCHES = ToolSignature("searches.list", ListSearchesArguments, SavedSearchesReply)
+REMOVE_SEARCH = ToolSignature("searches.remove", SearchNameArguments, SavedSearchReply)

@@ -1,4 +1,6 @@
-"""The tools for the installation itself: tokens, mailboxes, the model's kill switch, and jobs of the queue."""
+"""The tools for the installation itself: tokens, mailboxes, the model's kill switch, jobs of the queue, and imports
+of uploaded files.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PlainSerializer, Secret, StrictBool
 
-from postroom.contract.fields import EndpointIdentity, Id, Moment
-from postroom.contract.tool import Arguments, Reply, ToolSignature
+from postroom.contract.tool import Arguments, EndpointIdentity, Id, Moment, Reply, ToolSignature
 from postroom.domain.roles import Permission, Role
 from postroom.domain.validation import MOST_CEILING_CENTS, shaped
 
@@ -184,3 +185,52 @@ CANCEL_JOB = ToolSignature("jobs.cancel", QueuedJobArguments, JobReply)
 RETRY_JOBS = ToolSignature("jobs.retry_many", QueuedJobsArguments, ChangedJobs)
 CANCEL_JOBS = ToolSignature("jobs.cancel_many", QueuedJobsArguments, ChangedJobs)
 RETRY_FAILED_JOBS = ToolSignature("jobs.retry_failed", JobTypeArguments, RetriedJobs)
+
+
+class ImportsArguments(Arguments):
+    limit: int = Field(20, ge=1, le=100)
+
+
+class StartImportArguments(Arguments):
+    upload: Id = Field(description="the id of an uploaded file")
+    name: str = Field(max_length=255, description="what the file was called")
+    endpoint_identity: str = Field(max_length=320, description="whose mail it is, by address")
+
+
+class ImportArguments(Arguments):
+    import_id: Id = Field(description="an id of the list")
+
+
+class ImportReply(Reply):
+    id: str
+    state: str
+    account: str
+    format: str
+    name: str
+    """Of the file, as it was called; a path where a command started the import."""
+    is_upload: bool
+    requested_by: str
+    created_at: Moment
+    updated_at: Moment
+    bytes_done: int
+    bytes_total: int | None
+    """None: not known before the end, as for a .zip."""
+    found: int
+    stored: int
+    duplicates: int
+    unreadable: int
+    not_mail: int
+    """Files that were skipped, since they are no messages."""
+    seconds_left: float | None
+    error: str | None
+
+
+class ImportsReply(Reply):
+    imports: list[ImportReply]
+
+
+LIST_IMPORTS = ToolSignature("imports.list", ImportsArguments, ImportsReply)
+START_IMPORT = ToolSignature("imports.start", StartImportArguments, ImportReply)
+STOP_IMPORT = ToolSignature("imports.stop", ImportArguments, ImportReply)
+RESUME_IMPORT = ToolSignature("imports.resume", ImportArguments, ImportReply)
+FORGET_IMPORT = ToolSignature("imports.forget", ImportArguments, ImportReply)

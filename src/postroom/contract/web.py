@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictBool
 
-from postroom.contract.fields import Id
-from postroom.contract.tool import Arguments, Reply, ToolSignature
+from postroom.contract.tool import Arguments, Id, Moment, Reply, ToolSignature
 
 Slug = Annotated[str, Field(max_length=100)]
 Mode = Literal["SITEMAP", "ARCHIVE", "PAGINATION", "FEED", "PAGE"]
+Every = Literal["hourly", "6h", "daily", "weekly"]
 Notice = Literal["overview", "discord", "email"]
 Limit = Annotated[int | None, Field(ge=1, le=1_000_000, description="up to the limit of the settings, the default")]
 EndDay = Annotated[date | None, Field(description="unset: no limit at this end")]
@@ -34,7 +34,8 @@ class AddSourceArguments(Arguments):
     domains: list[str] = Field([], max_length=20, description="other domains that its pages are on")
     links: list[str] = Field([], max_length=20, description="RE2 patterns: only such addresses are its pages")
     notify: list[Notice] | None = Field(None, max_length=3, description="where news is reported; unset: the overview")
-    watched: StrictBool = Field(True, description="check it daily for new pages; else only runs read it")
+    watched: StrictBool = Field(True, description="check it for new pages; else only runs read it")
+    every: Every = Field("daily", description="how often; daily and weekly checks are made at the sentinel's time")
     dry_run: StrictBool = Field(False, description="only say what it is and name the first pages")
 
 
@@ -50,6 +51,11 @@ class PauseSourceArguments(Arguments):
 class NotifyArguments(Arguments):
     source: Slug
     notify: list[Notice] = Field(max_length=3, description="empty: nowhere")
+
+
+class ScheduleSourceArguments(Arguments):
+    source: Slug
+    every: Every
 
 
 class RetryPagesArguments(Arguments):
@@ -86,6 +92,9 @@ class FollowedSource(Reply):
     """`file`, or `added`."""
     paused: bool
     notify: list[str]
+    every: str
+    next_check: Moment | None = None
+    """Null if it is not checked by itself, or is not followed yet."""
 
 
 class SourcesReply(Reply):
@@ -125,6 +134,7 @@ ADD_SOURCE = ToolSignature("web.add_source", AddSourceArguments, AddedSourceRepl
 REMOVE_SOURCE = ToolSignature("web.remove_source", SourceArguments, SourceReply)
 PAUSE_SOURCE = ToolSignature("web.pause_source", PauseSourceArguments, SourceReply)
 SET_NOTIFY = ToolSignature("web.set_notify", NotifyArguments, SourceReply)
+SET_SCHEDULE = ToolSignature("web.set_schedule", ScheduleSourceArguments, SourceReply)
 LOOK = ToolSignature("web.look", LookArguments, LookReply)
 RETRY_PAGES = ToolSignature("web.retry", RetryPagesArguments, RetriedPagesReply)
 CREATE_RUN = ToolSignature("web.create_run", NewRunArguments, RunReply)

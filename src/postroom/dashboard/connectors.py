@@ -19,8 +19,8 @@ from postroom.db import Tx
 from postroom.db.tables.mail import messages
 from postroom.domain.errors import NotFound
 from postroom.domain.roles import Permission
-from postroom.domain.tiers import TIERS, Tier
-from postroom.switchboard.tools.presence import Connector, list_connectors
+from postroom.domain.terms import TIERS, Tier
+from postroom.switchboard.tools.mail import Connector, list_connectors
 
 MOST_COUNTED = 500_000
 """If a window has more mail than this, only the newest is counted."""

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends
 from pydantic import BaseModel, Field
+from sqlalchemy import select
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse
 
+from postroom.actions.browsing import failed_jobs
 from postroom.app.installation import App
 from postroom.app.serving import SharedServices
 from postroom.audit import Actor
@@ -25,19 +27,22 @@ from postroom.contract.tool import A, R, ToolSignature
 from postroom.dashboard.display.rendering import render
 from postroom.dashboard.forms import Form
 from postroom.dashboard.mail.sidebar import MailCounts
+from postroom.dashboard.paging import bounded_count
 from postroom.dashboard.security import sessions
 from postroom.dashboard.security.gate import Hosts
 from postroom.dashboard.security.passphrase import FailedLogins, LoginDelay, PassphraseHasher
-from postroom.dashboard.security.sessions import Signer, Visitor, require_visitor, visitor_of
-from postroom.dashboard.security.shown_once import ShownOnce
+from postroom.dashboard.security.sessions import ShownOnce, Signer, Visitor, require_visitor, visitor_of
 from postroom.db import Tx
+from postroom.db.tables.triage import actions
+from postroom.domain.actions import ActionStatus
 from postroom.domain.errors import NotAllowed
 from postroom.domain.roles import Caller, Permission
 from postroom.switchboard.toolbox import Direct
+from postroom.triage import review
 
 if TYPE_CHECKING:
-    from postroom.dashboard.accounts import GoogleLogins
     from postroom.dashboard.live_updates import LiveHub
+    from postroom.dashboard.settings.accounts import GoogleLogins
 
 
 T = TypeVar("T")
@@ -65,6 +70,13 @@ class DashboardServices:
     shown_once: ShownOnce = field(default_factory=ShownOnce)
     trial_slot: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
     """One rule is tried over the archive at a time: it keeps a core busy for seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class NavigationBadge:
+    text: str
+    says: str
+    """What is counted, for those who do not see where it stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +130,9 @@ class RequestContext:
 
     async def page(self, template: str, section: str | None, status: int = 200, **values: Any) -> HTMLResponse:
         """A page in a section of the navigation. Templates can always use `form` and `notice`."""
-        shown = {"form": Form(), "notice": await self._notice(), "visitor": visitor_of(self.request.scope), **values}
+        visitor = visitor_of(self.request.scope)
+        badges = {} if visitor is None else await self.read(_badges)
+        shown = {"form": Form(), "notice": await self._notice(), "visitor": visitor, "badges": badges, **values}
         html = render(template, section=section, now=self.now, path=self.request.url.path, **shown)
         return HTMLResponse(html, status)
 
@@ -141,6 +155,24 @@ class RequestContext:
             return None
         await self.write(lambda tx: sessions.leave_notice(tx, session.id, None))
         return session.notice if self.now - _left_at(session.notice) <= NOTICE_LIFE else None
+
+
+_MOST_IN_BADGE = 99
+
+
+def _badges(tx: Tx) -> dict[str, NavigationBadge]:
+    """What waits for a person, by section of the navigation."""
+    waiting = {
+        "approvals": (
+            select(actions.c.id).where(actions.c.status == ActionStatus.APPROVED_PENDING),
+            "waiting for approval",
+        ),
+        "review": (review.open_items(), "to review"),
+        "actions": (select(actions.c.id).where(actions.c.status == ActionStatus.FAILED), "failed"),
+        "queue": (failed_jobs(), "failed"),
+    }
+    found = {section: (bounded_count(tx, query, _MOST_IN_BADGE), says) for section, (query, says) in waiting.items()}
+    return {section: NavigationBadge(str(number), says) for section, (number, says) in found.items() if number.number}
 
 
 def _left_at(notice: Mapping[str, Any]) -> datetime:
@@ -250,6 +282,10 @@ _STATUSES = {
 }
 ERROR_REPLIES: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorReply, "description": text} for status, text in _STATUSES.items()
+}
+ERROR_REPLIES[414] = {
+    "description": "the address is too long; the server says so before it reads the rest of the request",
+    "content": {"text/plain": {"schema": {"type": "string"}}},
 }
 
 

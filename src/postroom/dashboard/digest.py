@@ -10,13 +10,12 @@ from pydantic import BaseModel, Field, field_validator
 from starlette.responses import Response
 
 from postroom.accounts.account import AccountStatus, list_accounts
-from postroom.app.digest.counts import DigestCounts, NamedCount, count_digest
+from postroom.app.digest.counts import DigestCounts, DigestKind, DigestPeriod, NamedCount, count_digest, zone_of
 from postroom.app.digest.letter import DONE, ORIGIN_NAMES, TIER_NAMES, by_origin, category_name
-from postroom.app.digest.period import DigestKind, DigestPeriod, zone_of
 from postroom.app.owner_tools.counting_tools import digest_reply
 from postroom.archive.statistics import StatisticsBy, search_for
 from postroom.contract.agent import DigestReply
-from postroom.contract.fields import Day
+from postroom.contract.tool import Day
 from postroom.dashboard.context import Here, RequestContext, api_router, named_by, pages_router, permits
 from postroom.dashboard.forms import query_of
 from postroom.db import Tx

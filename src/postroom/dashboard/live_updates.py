@@ -20,15 +20,15 @@ from postroom.db import Database, Tx
 from postroom.db.database import Wakeups
 from postroom.db.tables.access import audit_log, connectors, switches
 from postroom.db.tables.accounts import sync_states
-from postroom.db.tables.archive_tasks import archive_tasks
 from postroom.db.tables.mail import BACKFILL_JOBS, backfill_rate, backfill_spend, messages
-from postroom.db.tables.queue import jobs
+from postroom.db.tables.queue import archive_tasks, jobs
+from postroom.db.tables.restores import restore_runs
 from postroom.db.tables.triage import actions, directions, model_rules
 from postroom.db.tables.web import backfill_runs, discovered_items, evidence
 from postroom.domain.errors import NotAllowed, Retryable
 from postroom.telemetry import logs
 from postroom.triage.rules.store import version as rules_version
-from postroom.web.sentinel import sentinel_job
+from postroom.web.sentinel import due_job, sentinel_job
 
 TopicState = Callable[[Tx], object]
 
@@ -238,7 +238,9 @@ def _web(tx: Tx) -> object:
         tx.execute(select(table.c.id).order_by(table.c.id.desc()).limit(1)).scalar()
         for table in (discovered_items, evidence)
     ]
-    check = select(jobs.c.state, jobs.c.updated_at).where(jobs.c.idempotency_key == sentinel_job().key)
+    check = select(jobs.c.state, jobs.c.updated_at).where(
+        jobs.c.idempotency_key.in_([sentinel_job().key, due_job([]).key])
+    )
     return _newest(tx, backfill_runs.c.updated_at), newest, [tuple(row) for row in tx.execute(check)]
 
 
@@ -250,6 +252,7 @@ TOPICS: dict[str, TopicState] = {
     "backfill": _backfill,
     "connectors": lambda tx: _newest(tx, connectors.c.last_heartbeat_at),
     "imports": lambda tx: tuple(tx.execute(select(func.count(), func.max(archive_tasks.c.updated_at))).one()),
+    "restores": lambda tx: tuple(tx.execute(select(func.count(), func.max(restore_runs.c.updated_at))).one()),
     "sync": lambda tx: _newest(tx, sync_states.c.updated_at),
     "web": _web,
     "audit": lambda tx: tx.execute(select(audit_log.c.id).order_by(audit_log.c.id.desc()).limit(1)).scalar(),

@@ -19,10 +19,13 @@ from starlette.responses import Response
 
 from postroom import audit, kill_switch
 from postroom.accounts.account import Account, AccountStatus, list_accounts
-from postroom.accounts.history_cursor import live_trouble
+from postroom.accounts.history import live_trouble
 from postroom.accounts.troubled import troubled_archives, troubled_number
 from postroom.actions import running
-from postroom.dashboard.archive.years import UnconnectedMailbox, archived_accounts, unconnected_mailboxes
+from postroom.actions.browsing import failed_jobs
+from postroom.app.digest.counts import zone_of
+from postroom.app.digest.sending import WHERE_TO_LOOK, unclear_digests
+from postroom.dashboard.archive.contents import UnconnectedMailbox, archived_accounts, unconnected_mailboxes
 from postroom.dashboard.backfill.queries import start_of_day
 from postroom.dashboard.connectors import MailScope, TierSnapshot, connector_rows, tier_snapshot
 from postroom.dashboard.context import Here, api_router, pages_router, permits
@@ -46,11 +49,10 @@ from postroom.db.tables.mail import BACKFILL_JOBS, backfill_spend
 from postroom.db.tables.queue import jobs
 from postroom.db.tables.triage import actions, model_calls, rules
 from postroom.domain.actions import ActionStatus
-from postroom.domain.backfill import BackfillStatus
 from postroom.domain.jobs import SYNC, JobState
 from postroom.domain.money import from_cents
 from postroom.domain.roles import Permission
-from postroom.domain.tiers import TIERS, Tier
+from postroom.domain.terms import TIERS, BackfillStatus, Tier
 from postroom.kill_switch import KillSwitch
 from postroom.queue import QueueName
 from postroom.settings import Settings
@@ -84,10 +86,17 @@ class Need:
 
 
 def needs(
-    tx: Tx, settings: Settings, tiers: list[QueueTierRow], now: datetime, model_problem: str | None = None
+    tx: Tx,
+    settings: Settings,
+    tiers: list[QueueTierRow],
+    now: datetime,
+    model_problem: str | None = None,
+    settings_problem: str | None = None,
 ) -> list[Need]:
     """The worst first."""
     found = [
+        *_settings_needs(settings_problem),
+        *_digest_needs(tx, settings, now),
         *_approval_needs(tx),
         *_review_needs(tx),
         *_proposal_needs(tx),
@@ -101,6 +110,18 @@ def needs(
     ]
     order = list(NeedLevel)
     return sorted(found, key=lambda need: order.index(need.level))
+
+
+def _settings_needs(problem: str | None) -> Iterator[Need]:
+    if problem is not None:
+        text = f"Changed settings are not used: {problem}. Postroom goes on with those it had. Fix the file"
+        yield Need(NeedLevel.WARN, text, "/settings/edit")
+
+
+def _digest_needs(tx: Tx, settings: Settings, now: datetime) -> Iterator[Need]:
+    for digest in unclear_digests(tx, zone_of(settings), now):
+        text = f"{digest.message}. {WHERE_TO_LOOK} Read it here"
+        yield Need(NeedLevel.WARN, text, digest.path)
 
 
 def _approval_needs(tx: Tx) -> Iterator[Need]:
@@ -132,11 +153,7 @@ def _worker_needs(tiers: list[QueueTierRow], now: datetime) -> Iterator[Need]:
 
 
 def _failure_needs(tx: Tx) -> Iterator[Need]:
-    """A job that failed with its action is counted as the action, which can be dismissed."""
-    over = (ActionStatus.FAILED, ActionStatus.DISMISSED)
-    of_actions = select(actions.c.job_id).where(actions.c.status.in_(over), actions.c.job_id.is_not(None))
-    alone = jobs.c.id.not_in(of_actions)
-    failed = bounded_count(tx, select(jobs.c.id).where(PHASE_CONDITIONS[JobPhase.FAILED], alone), 1_000)
+    failed = bounded_count(tx, failed_jobs(), 1_000)
     if failed.number:
         yield Need(NeedLevel.BAD, f"{counted(failed, 'job')} failed", "/queue?state=failed")
     undone = bounded_count(tx, select(actions.c.id).where(actions.c.status == ActionStatus.FAILED), 1_000)
@@ -322,12 +339,13 @@ def overview(
     model_problem: str | None = None,
     sources: Iterable[WebSource] = (),
     archived: Sequence[str] = (),
+    settings_problem: str | None = None,
 ) -> Overview:
     tiers = queue_tiers(tx)
     accounts = list_accounts(tx)
     today = start_of_day(now, settings.backfill)
     return Overview(
-        needs=needs(tx, settings, tiers, now, model_problem),
+        needs=needs(tx, settings, tiers, now, model_problem, settings_problem),
         mail=tier_snapshot(tx, today, now, MailScope(live_only=True)),
         waiting=_waiting(tx, tiers),
         archive=[_archived(tx, account, now) for account in accounts],
@@ -461,4 +479,7 @@ async def show(here: Here) -> Overview:
     problem = model_problem(here.app.settings.model, here.app.vault)
     sources = (await read_sources(here.app.web)).sources
     app, archived = here.app, await asyncio.to_thread(archived_accounts, here.app.archive.backend)
-    return await here.read(lambda tx: overview(tx, app.settings, app.budget, here.now, problem, sources, archived))
+    wrong = app.current.problem
+    return await here.read(
+        lambda tx: overview(tx, app.settings, app.budget, here.now, problem, sources, archived, wrong)
+    )

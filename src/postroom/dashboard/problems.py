@@ -19,8 +19,8 @@ from starlette.types import Scope
 from postroom.dashboard.display.rendering import render
 from postroom.dashboard.forms import Form
 from postroom.dashboard.security.gate import HostNotServed, NotLoggedIn, RequestTooLarge
+from postroom.dashboard.security.login import PROOF_FIELD, PassphraseNeeded
 from postroom.dashboard.security.passphrase import TooManyAttempts
-from postroom.dashboard.security.proof import PROOF_FIELD, PassphraseNeeded
 from postroom.dashboard.security.sessions import visitor_of
 from postroom.domain.errors import BadInput, NotAllowed, NotFound, PostroomError, Retryable, error_to_wire
 from postroom.domain.validation import problem_steps, problem_text

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from fastapi import Query
@@ -15,19 +15,8 @@ from pydantic import Field
 from sqlalchemy import Select, func, literal, select, text
 from starlette.responses import Response
 
-from postroom.contract.fields import Id
-from postroom.contract.steering import (
-    CANCEL_JOB,
-    CANCEL_JOBS,
-    RETRY_FAILED_JOBS,
-    RETRY_JOB,
-    RETRY_JOBS,
-    ChangedJobs,
-    JobTypeArguments,
-    QueuedJobsArguments,
-    RetriedJobs,
-)
-from postroom.contract.tool import ToolSignature
+from postroom.contract import steering as contract
+from postroom.contract.tool import Id, ToolSignature
 from postroom.dashboard.context import Here, api_router, pages_router, permits
 from postroom.dashboard.display.formatting import plural
 from postroom.dashboard.forms import chosen, query_of
@@ -39,7 +28,7 @@ from postroom.db.tables.queue import jobs
 from postroom.db.tables.triage import actions
 from postroom.domain.ids import is_id
 from postroom.domain.roles import Permission
-from postroom.domain.tiers import TIERS, Tier
+from postroom.domain.terms import TIERS, Tier
 from postroom.queue import JobState, QueueName
 from postroom.queue.inspection import JobRecord, StepRecord, depth, show_job
 
@@ -189,6 +178,7 @@ _PLACES = {
     "action_id": ("Action", "/actions/"),
     "original_action_id": ("Action", "/actions/"),
     "application_id": ("Rule on past mail", "/rules/applications/"),
+    "run_id": ("Mail put back", "/archive/restores/"),
     "run": ("Run", "/web/runs/"),
 }
 
@@ -329,59 +319,54 @@ async def show_job_detail(here: Here, job_id: Id) -> JobDetail:
     return await here.read(lambda tx: job_detail(tx, job_id))
 
 
-@pages.post("/queue/{job_id}/retry")
-async def submit_retry(here: Here, job_id: Id) -> Response:
-    await here.call(RETRY_JOB, {"job": job_id})
-    return await here.go(f"/queue/{job_id}", "The job is queued again, with all its attempts.")
+_JobTurn = Literal["retry", "cancel"]
+_JOB_TURNS: dict[str, tuple[ToolSignature[Any, Any], str]] = {
+    "retry": (contract.RETRY_JOB, "The job is queued again, with all its attempts."),
+    "cancel": (contract.CANCEL_JOB, "The job is cancelled."),
+}
 
 
-@api.post("/jobs/{job_id}/retry")
+@pages.post("/queue/{job_id}/{turn}")
+async def submit_turn(here: Here, job_id: Id, turn: _JobTurn) -> Response:
+    await turn_job(here, job_id, turn)
+    return await here.go(f"/queue/{job_id}", _JOB_TURNS[turn][1])
+
+
+@api.post("/jobs/{job_id}/{turn}")
 @permits(Permission.ACT)
-async def retry(here: Here, job_id: Id) -> JobDetail:
-    """Queue a failed or cancelled job again."""
-    await here.call(RETRY_JOB, {"job": job_id})
-    return await show_job_detail(here, job_id)
-
-
-@pages.post("/queue/{job_id}/cancel")
-async def submit_cancel(here: Here, job_id: Id) -> Response:
-    await here.call(CANCEL_JOB, {"job": job_id})
-    return await here.go(f"/queue/{job_id}", "The job is cancelled.")
-
-
-@api.post("/jobs/{job_id}/cancel")
-@permits(Permission.ACT)
-async def cancel(here: Here, job_id: Id) -> JobDetail:
-    """Cancel a job that waits or runs."""
-    await here.call(CANCEL_JOB, {"job": job_id})
+async def turn_job(here: Here, job_id: Id, turn: _JobTurn) -> JobDetail:
+    """`retry`: queue a failed or cancelled job again; `cancel`: cancel one that waits or runs."""
+    await here.call(_JOB_TURNS[turn][0], {"job": job_id})
     return await show_job_detail(here, job_id)
 
 
 @pages.post("/queue/retry")
 async def submit_retry_many(here: Here) -> Response:
-    return await _change_selected(here, RETRY_JOBS, "queued again")
+    return await _change_selected(here, contract.RETRY_JOBS, "queued again")
 
 
 @api.post("/jobs/retry")
 @permits(Permission.ACT)
-async def retry_many(here: Here, which: QueuedJobsArguments) -> ChangedJobs:
+async def retry_many(here: Here, which: contract.QueuedJobsArguments) -> contract.ChangedJobs:
     """Queue several failed or cancelled jobs again."""
-    return await here.call(RETRY_JOBS, which)
+    return await here.call(contract.RETRY_JOBS, which)
 
 
 @pages.post("/queue/cancel")
 async def submit_cancel_many(here: Here) -> Response:
-    return await _change_selected(here, CANCEL_JOBS, "cancelled")
+    return await _change_selected(here, contract.CANCEL_JOBS, "cancelled")
 
 
 @api.post("/jobs/cancel")
 @permits(Permission.ACT)
-async def cancel_many(here: Here, which: QueuedJobsArguments) -> ChangedJobs:
+async def cancel_many(here: Here, which: contract.QueuedJobsArguments) -> contract.ChangedJobs:
     """Cancel several jobs that wait or run."""
-    return await here.call(CANCEL_JOBS, which)
+    return await here.call(contract.CANCEL_JOBS, which)
 
 
-async def _change_selected(here: Here, tool: ToolSignature[QueuedJobsArguments, ChangedJobs], done: str) -> Response:
+async def _change_selected(
+    here: Here, tool: ToolSignature[contract.QueuedJobsArguments, contract.ChangedJobs], done: str
+) -> Response:
     form = await here.form()
     state = chosen(JobPhase, form["state"], "state")
     back = f"/queue?{query_of(state=state, type=form['type'])}#jobs"
@@ -400,13 +385,13 @@ async def _change_selected(here: Here, tool: ToolSignature[QueuedJobsArguments, 
 @pages.post("/queue/retry-failed")
 async def submit_retry_failed(here: Here) -> Response:
     job_type = (await here.form())["type"]
-    retried = await here.call(RETRY_FAILED_JOBS, {"type": job_type})
+    retried = await here.call(contract.RETRY_FAILED_JOBS, {"type": job_type})
     left = f" {plural(len(retried.left), 'job')} left as before: nothing to try again." if retried.left else ""
     return await here.go(f"/queue?{query_of(type=job_type)}", f"{plural(retried.jobs, 'job')} queued again.{left}")
 
 
 @api.post("/retry-failed")
 @permits(Permission.ACT)
-async def retry_failed(here: Here, which: JobTypeArguments) -> RetriedJobs:
+async def retry_failed(here: Here, which: contract.JobTypeArguments) -> contract.RetriedJobs:
     """Queue all failed jobs of a type again."""
-    return await here.call(RETRY_FAILED_JOBS, which)
+    return await here.call(contract.RETRY_FAILED_JOBS, which)

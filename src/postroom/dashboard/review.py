@@ -10,18 +10,7 @@ from starlette.responses import Response
 
 from postroom.accounts.account import list_accounts
 from postroom.contract import actions as acting
-from postroom.contract.review import (
-    ASK,
-    DONE,
-    LIST,
-    REOPEN,
-    ReviewAskedReply,
-    ReviewDoneReply,
-    ReviewItems,
-    ReviewReopenedReply,
-    ReviewReply,
-    ReviewSelection,
-)
+from postroom.contract import actions as contract
 from postroom.dashboard.context import Here, RequestContext, Undo, api_router, pages_router, permits
 from postroom.dashboard.display.formatting import plural
 from postroom.dashboard.forms import Form
@@ -63,32 +52,32 @@ async def review_page(here: Here, wanted: ReviewWanted) -> Response:
 
 @api.get("")
 @permits(Permission.READ, keeps_to_mailbox=True)
-async def show_review(here: Here, wanted: ReviewWanted) -> ReviewReply:
+async def show_review(here: Here, wanted: ReviewWanted) -> contract.ReviewReply:
     """Mail that needs review, newest first."""
     filters = {"cause": wanted.cause, "endpoint_identity": wanted.account, "after": wanted.after}
     given = {name: value for name, value in filters.items() if value is not None}
-    return await here.call(LIST, {**given, "limit": wanted.limit})
+    return await here.call(contract.LIST_REVIEW, {**given, "limit": wanted.limit})
 
 
 @api.post("/done")
 @permits(Permission.ACT, keeps_to_mailbox=True)
-async def mark_done(here: Here, which: ReviewSelection) -> ReviewDoneReply:
+async def mark_done(here: Here, which: contract.ReviewSelection) -> contract.ReviewDoneReply:
     """Mark mail as reviewed. Nothing is done to the mail itself."""
-    return await here.call(DONE, which)
+    return await here.call(contract.REVIEW_DONE, which)
 
 
 @api.post("/reopen")
 @permits(Permission.ACT, keeps_to_mailbox=True)
-async def reopen(here: Here, which: ReviewItems) -> ReviewReopenedReply:
+async def reopen(here: Here, which: contract.ReviewItems) -> contract.ReviewReopenedReply:
     """Put mail back on the list that was marked as reviewed."""
-    return await here.call(REOPEN, which)
+    return await here.call(contract.REVIEW_REOPEN, which)
 
 
 @api.post("/ask")
 @permits(Permission.ACT, keeps_to_mailbox=True)
-async def ask(here: Here, which: ReviewSelection) -> ReviewAskedReply:
+async def ask(here: Here, which: contract.ReviewSelection) -> contract.ReviewAskedReply:
     """Run rules and the model again on mail that nothing has decided."""
-    return await here.call(ASK, which)
+    return await here.call(contract.REVIEW_ASK, which)
 
 
 @pages.post("/review")
@@ -107,7 +96,7 @@ async def submit_undo(here: Here) -> Response:
     form = await here.form()
     items, actions = list(form.all("item")), list(form.all("action"))
     taken = (await here.call(acting.TAKE_BACK, {"actions": actions})).answers if actions else []
-    back = await here.call(REOPEN, {"items": items}) if items else None
+    back = await here.call(contract.REVIEW_REOPEN, {"items": items}) if items else None
     said = [
         f"{plural(back.reopened, 'message is', 'messages are')} back on the list." if back else "",
         f"{plural(sum(each.counted for each in taken), 'action')} taken back." if taken else "",
@@ -122,15 +111,15 @@ async def _carried_out(here: RequestContext, form: Form) -> tuple[str, Undo | No
         case "act":
             return await _act(here, form)
         case "done-all":
-            done = await here.call(DONE, _all(form))
+            done = await here.call(contract.REVIEW_DONE, _all(form))
             return f"{plural(done.done, 'message')} marked as reviewed.", None
         case "done":
             items, gone = await _chosen(here, form)
-            done = await here.call(DONE, {"items": items})
+            done = await here.call(contract.REVIEW_DONE, {"items": items})
             return f"{plural(done.done, 'message')} marked as reviewed.{gone}", Undo("/review/undo", {"item": items})
         case _ as intent:
             which, gone = (_all(form), "") if intent == "ask-all" else await _chosen_to_ask(here, form)
-            asked = await here.call(ASK, which)
+            asked = await here.call(contract.REVIEW_ASK, which)
             left = f" {plural(asked.left, 'message')} stay: the model has answered about them." if asked.left else ""
             return f"{plural(asked.asked, 'message')} will be judged again.{left}{gone}", None
 

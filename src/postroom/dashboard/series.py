@@ -330,7 +330,7 @@ def sync_panels(reading: SeriesReading) -> list[SeriesPanel]:
 
 def _times(reading: SeriesReading, name: Series) -> dict[str, Values]:
     points = reading.series[name]
-    return {"Median": [point.median for point in points], "95 %": [point.slow for point in points]}
+    return {"Median": [point.median for point in points], "95th percentile": [point.slow for point in points]}
 
 
 def window_links(path: str, chosen: TimeWindow, **filters: object) -> list[tuple[str, str, bool]]:

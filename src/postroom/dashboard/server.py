@@ -18,41 +18,30 @@ from starlette.types import Receive, Scope, Send
 
 from postroom import __version__
 from postroom.app.serving import SharedServices
-from postroom.dashboard import (
-    accounts,
-    analytics,
-    connectors,
-    digest,
-    keyboard,
-    overview,
-    queue,
-    review,
-    series,
-    settings,
-)
-from postroom.dashboard.accounts import GoogleLogins
-from postroom.dashboard.actions import always_allow, approvals
+from postroom.dashboard import audit, connectors, digest, overview, queue, review, series
+from postroom.dashboard.actions import approvals
 from postroom.dashboard.actions import routes as actions
-from postroom.dashboard.archive import imports
+from postroom.dashboard.archive import contents, imports, restores
 from postroom.dashboard.archive import routes as archive
-from postroom.dashboard.audit import routes as audit
 from postroom.dashboard.backfill import routes as backfill
-from postroom.dashboard.configuration import routes as configuration
 from postroom.dashboard.context import DashboardServices, Here, pages_router
 from postroom.dashboard.display import rendering
 from postroom.dashboard.filters import editors, why
 from postroom.dashboard.filters import routes as filters
 from postroom.dashboard.first_run import checklist, installing
 from postroom.dashboard.live_updates import MEDIA_TYPE, TOPICS, LiveHub, live_events
-from postroom.dashboard.mail import acting, list_settings, outside, writing
+from postroom.dashboard.mail import acting, asking, list_settings, outside
 from postroom.dashboard.mail import routes as mail
 from postroom.dashboard.problems import error_response
-from postroom.dashboard.rules import guidance, learning, suggestions
+from postroom.dashboard.rules import guidance, learning
 from postroom.dashboard.rules import routes as rules
 from postroom.dashboard.security import login
 from postroom.dashboard.security.gate import Hosts, RequestGate
 from postroom.dashboard.security.passphrase import FailedLogins
 from postroom.dashboard.security.sessions import find_session
+from postroom.dashboard.settings import accounts, configuration, imap_accounts
+from postroom.dashboard.settings import routes as settings
+from postroom.dashboard.settings.accounts import GoogleLogins
 from postroom.dashboard.web import routes as web
 from postroom.domain.errors import PostroomError
 from postroom.webserver import mark_stream
@@ -63,6 +52,12 @@ own_pages = pages_router()
 @own_pages.get("/static/{name}")
 async def static_file(request: Request, name: str) -> Response:
     return rendering.serve_asset(request, name)
+
+
+@own_pages.get("/keyboard")
+async def keyboard_page(here: Here) -> Response:
+    """`?` shows the same above any page."""
+    return await here.page("keyboard.html", None)
 
 
 @own_pages.get("/live")
@@ -90,9 +85,9 @@ ROUTERS: tuple[APIRouter, ...] = (
     checklist.pages,
     checklist.api,
     series.api,
-    keyboard.pages,
     mail.pages,
-    writing.pages,
+    asking.pages,
+    asking.api,
     acting.pages,
     acting.api,
     list_settings.pages,
@@ -102,18 +97,17 @@ ROUTERS: tuple[APIRouter, ...] = (
     outside.senders_api,
     outside.lists_api,
     mail.api,
-    always_allow.pages,
+    approvals.always_pages,
     approvals.pages,
     approvals.api,
     review.pages,
     review.api,
     actions.pages,
     actions.api,
-    suggestions.pages,
-    suggestions.api,
+    learning.pages,
+    learning.suggestions_api,
     rules.pages,
     rules.api,
-    learning.pages,
     learning.api,
     guidance.pages,
     guidance.directions_api,
@@ -137,16 +131,20 @@ ROUTERS: tuple[APIRouter, ...] = (
     web.api,
     archive.pages,
     archive.api,
+    restores.pages,
+    restores.api,
     imports.pages,
     imports.api,
-    analytics.pages,
-    analytics.api,
+    contents.pages,
+    contents.api,
     audit.pages,
     audit.api,
     settings.pages,
     settings.api,
     configuration.pages,
     configuration.api,
+    imap_accounts.pages,
+    imap_accounts.api,
     accounts.pages,
     accounts.api,
 )

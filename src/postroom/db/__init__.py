@@ -4,7 +4,7 @@ A transaction is a plain function of a `Tx`, handed to `Database.write` or `Data
 network call ever happens while a write lock is held, and it can be run again after a deadlock.
 """
 
-from postroom.db.database import Database, Dialect, Reader, Tx
+from postroom.db.database import Database, Dialect, Prepared, Reader, Tx
 from postroom.db.opening import connect
 
-__all__ = ["Database", "Dialect", "Reader", "Tx", "connect"]
+__all__ = ["Database", "Dialect", "Prepared", "Reader", "Tx", "connect"]

@@ -14,14 +14,14 @@ from __future__ import annotations
 import asyncio
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, TypeVarTuple
 
-from postroom.domain.backoff import Backoff
-from postroom.domain.clock import utc_text
+from postroom.domain.clock import Backoff, utc_text
 from postroom.domain.errors import PostroomError
 from postroom.telemetry import logs
 
@@ -78,6 +78,8 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 AfterCommit = Callable[[], Awaitable[None]]
 Rows = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+Statement = tuple[str, Mapping[str, Any]]
+"""Hand-written SQL and its parameters."""
 
 _RUNS_OF_A_TRANSACTION = 5
 _RIVAL_BACKOFF = Backoff(0.05, 0.05, jitter=(0.0, 1.0))
@@ -98,6 +100,20 @@ class Reader(Protocol):
         """Run a statement as the driver wants it, and fetch what it returns, if anything."""
 
 
+class Prepared:
+    """A statement that every message runs: built once, and on SQLite compiled once, because either takes longer than to
+    run it. It knows neither defaults that Python makes for a column nor IN with a list."""
+
+    def __init__(self, statement: Any) -> None:
+        self.statement = statement
+        self.compiled: dict[tuple[str, ...], Any] = {}
+        """What the driver of SQLite runs, by the names of the parameters."""
+
+    @cached_property
+    def locking(self) -> Any:
+        return self.statement.with_for_update()
+
+
 class Tx:
     """One transaction: statements to run now, and what to do once it is committed."""
 
@@ -106,6 +122,18 @@ class Tx:
         self._locks = write and connection.dialect.name == Dialect.POSTGRESQL
         self.dialect = Dialect(connection.dialect.name)
         self.on_commit: dict[str, AfterCommit] = {}
+        self.seen: dict[Hashable, Any] | None = None
+        """What reads of this moment have found, where several share one."""
+
+    def shared(self, key: Hashable, read: Callable[[], T]) -> T:
+        """What `read` finds; on SQLite read once for all reads of one turn of the event loop that ask for this key.
+        A transaction that writes looks for itself. The value is not to be changed."""
+        if self.seen is None:
+            return read()
+        if key not in self.seen:
+            self.seen[key] = read()
+        found: T = self.seen[key]
+        return found
 
     def execute(self, statement: Executable, parameters: Rows | None = None) -> CursorResult[*tuple[Any, ...]]:
         return self.connection.execute(statement, parameters)
@@ -113,6 +141,17 @@ class Tx:
     def rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Sequence[Sequence[Any]]:
         result = self.connection.exec_driver_sql(sql, dict(parameters or {}))
         return result.all() if result.returns_rows else ()
+
+    def run(self, prepared: Prepared, parameters: Mapping[str, Any], *, lock: bool = False) -> Sequence[Any]:
+        """The rows of a prepared statement, their columns by name. `lock` keeps others from changing them until the
+        transaction ends."""
+        result = self.execute(prepared.locking if lock and self._locks else prepared.statement, parameters)
+        return result.all() if result.returns_rows else ()
+
+    def batch(self, *statements: Statement) -> list[Sequence[Sequence[Any]]]:
+        """Run hand-written statements in this order, of which none needs the rows of another; returns the rows of each.
+        On PostgreSQL they go to the server together and cost one round trip."""
+        return [self.rows(sql, parameters) for sql, parameters in statements]
 
     def locking(self, query: Select[*Ts], *, skip_locked: bool = False) -> Select[*Ts]:
         """The query with its rows locked until the transaction ends. On SQLite a writer locks the whole database; what
@@ -140,6 +179,8 @@ class Database(ABC):
 
     dialect: Dialect
     wake: Wake
+    writes_at_once = False
+    """Whether several transactions may write at the same time."""
 
     async def write(self, transaction: Callable[[Tx], T]) -> T:
         """Run a transaction that may write; it is committed when this returns."""
@@ -205,8 +246,13 @@ def read_time(value: datetime | str | None) -> datetime | None:
 
 
 def insert(tx: Tx, table: Table) -> postgresql.Insert | sqlite.Insert:
-    """An INSERT of the dialect in use, which knows ON CONFLICT. Only that dialect is imported: it takes a while."""
-    if tx.dialect is Dialect.POSTGRESQL:
+    """An INSERT of the dialect in use, which knows ON CONFLICT."""
+    return insert_for(tx.dialect, table)
+
+
+def insert_for(dialect: Dialect, table: Table) -> postgresql.Insert | sqlite.Insert:
+    """The same, for a statement that is made once. Only that dialect is imported: it takes a while."""
+    if dialect is Dialect.POSTGRESQL:
         from sqlalchemy.dialects import postgresql
 
         return postgresql.insert(table)

@@ -2,23 +2,27 @@
 
 NOTIFY inside a transaction takes a lock that all committing transactions share, so it is sent by itself after the
 commit; callers that come while one is under way share the next.
+
+Hand-written statements go to the driver itself: SQLAlchemy would cost more than the server does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import psycopg
 from psycopg.types.string import TextLoader
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import URL, ExceptionContext
+from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.util import await_only
 
-from postroom.db.database import AfterCommit, Database, Dialect, Topic, Tx, Wake, Wakeups
+from postroom.db.database import AfterCommit, Database, Dialect, Statement, Topic, Tx, Wake, Wakeups
 from postroom.settings import DatabaseSettings
 from postroom.telemetry import logs
 
@@ -26,6 +30,8 @@ log = logs.get(__name__)
 
 _CHANNEL = "postroom_wake"
 _RECONNECT_S = 1.0
+_LOSSES = "postroom_losses"
+"""In a connection's notes: how often the server had been lost when it was opened."""
 
 
 class PostgresWake(Wake):
@@ -101,8 +107,42 @@ _CONNECT = {
 }
 
 
+class PostgresTx(Tx):
+    def rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Sequence[Sequence[Any]]:
+        return self.batch((sql, parameters or {}))[0]
+
+    def batch(self, *statements: Statement) -> list[Sequence[Sequence[Any]]]:
+        driver = cast(psycopg.AsyncConnection, self.connection.connection.driver_connection)
+        try:
+            return await_only(_run_all(driver, statements))
+        except psycopg.Error as error:
+            raise self._wrapped(error, driver) from error
+        except asyncio.CancelledError as error:
+            self.connection.invalidate(error)  # what the server still does with it is not known
+            raise
+
+    def _wrapped(self, error: psycopg.Error, driver: psycopg.AsyncConnection) -> Exception:
+        """The error as SQLAlchemy would raise it; a connection that is lost is not used again."""
+        _leave_row_out(error)
+        if driver.closed:
+            self.connection.invalidate(error)
+        return DBAPIError.instance(
+            None, None, error, psycopg.Error, hide_parameters=True, connection_invalidated=driver.closed
+        )
+
+
+async def _run_all(driver: psycopg.AsyncConnection, statements: Sequence[Statement]) -> list[Sequence[Sequence[Any]]]:
+    if len(statements) > 1 and psycopg.AsyncPipeline.is_supported():
+        async with driver.pipeline():
+            cursors = [await driver.execute(sql.encode(), parameters) for sql, parameters in statements]
+    else:
+        cursors = [await driver.execute(sql.encode(), parameters) for sql, parameters in statements]
+    return [await cursor.fetchall() if cursor.description else () for cursor in cursors]
+
+
 class PostgresDatabase(Database):
     dialect = Dialect.POSTGRESQL
+    writes_at_once = True
 
     def __init__(self, url: URL, settings: DatabaseSettings) -> None:
         url = url.set(drivername="postgresql+psycopg")
@@ -116,34 +156,50 @@ class PostgresDatabase(Database):
         )
         self._reading = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         """The same connections: all statements of a transaction that only reads see one moment, as on SQLite."""
-        event.listen(self._engine.sync_engine, "connect", _read_ids_as_text)
+        self._losses = 0
+        event.listen(self._engine.sync_engine, "connect", self._opened)
+        event.listen(self._engine.sync_engine, "checkout", self._refuse_lost)
         event.listen(self._engine.sync_engine, "handle_error", _leave_rows_out)
         self.wake = PostgresWake(url.set(drivername="postgresql").render_as_string(hide_password=False))
 
     async def _transact(self, transaction: Callable[[Tx], T], *, write: bool) -> tuple[T, list[AfterCommit]]:
         def run(connection: Connection) -> tuple[T, list[AfterCommit]]:
-            tx = Tx(connection, write=write)
+            tx = PostgresTx(connection, write=write)
             value = transaction(tx)
             return value, list(tx.on_commit.values())
 
         engine = self._engine if write else self._reading
-        async with engine.connect() as connection, connection.begin():
-            return await connection.run_sync(run)
+        try:
+            async with engine.connect() as connection, connection.begin():
+                return await connection.run_sync(run)
+        except DBAPIError as error:
+            if error.connection_invalidated:  # the server went away: the other connections are lost too
+                self._losses += 1
+            raise
+
+    def _opened(self, connection: Any, record: Any) -> None:
+        record.info[_LOSSES] = self._losses
+        connection.driver_connection.adapters.register_loader("uuid", TextLoader)  # ids are texts
+
+    def _refuse_lost(self, connection: Any, record: Any, proxy: Any) -> None:
+        """The pool opens another connection in place of one from before the last loss."""
+        if record.info[_LOSSES] != self._losses:
+            raise DisconnectionError
 
     async def close(self) -> None:
         await self.wake.close()
         await self._engine.dispose()
 
 
-def _read_ids_as_text(connection: Any, record: Any) -> None:
-    connection.driver_connection.adapters.register_loader("uuid", TextLoader)
-
-
 def _leave_rows_out(context: ExceptionContext) -> None:
+    said = _leave_row_out(context.original_exception)
+    if said and context.sqlalchemy_exception is not None:
+        context.sqlalchemy_exception.args = (f"({type(context.original_exception).__name__}) {said}",)
+
+
+def _leave_row_out(error: BaseException) -> str | None:
     """The server's details repeat the row that it refused, and rows hold mail; its first sentence is enough."""
-    error = context.original_exception
-    said = getattr(getattr(error, "diag", None), "message_primary", None)
+    said: str | None = getattr(getattr(error, "diag", None), "message_primary", None)
     if said:
         error.args = (said,)
-        if context.sqlalchemy_exception is not None:
-            context.sqlalchemy_exception.args = (f"({type(error).__name__}) {said}",)
+    return said

@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import and_, case, delete, or_, select
 
 from postroom.db.database import Tx, insert
-from postroom.db.tables.series import series_buckets
+from postroom.db.tables.reports import series_buckets
 from postroom.domain.series import Amount, Resolution, Series
 
 Moment = tuple[datetime, Series, int]

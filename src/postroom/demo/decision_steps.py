@@ -20,14 +20,14 @@ from postroom.db.tables.mail import messages
 from postroom.db.tables.queue import jobs
 from postroom.db.tables.triage import decisions
 from postroom.demo.demo_session import DemoSession
-from postroom.demo.letters import ARRIVALS, CONFIRMATION, FOR_RULES, MORNING, OFFER, PRIZE, RULES
-from postroom.domain.actions import ActionStatus
+from postroom.demo.stand_ins import ARRIVALS, CONFIRMATION, FOR_RULES, MORNING, OFFER, PRIZE, RULES
+from postroom.domain.actions import ActionStatus, ActionType, LabelParameters
 from postroom.domain.extras import Extra, ExtraMissing, is_installed
 from postroom.domain.jobs import CLASSIFY
-from postroom.domain.tiers import TIERS, Tier
+from postroom.domain.terms import TIERS, Tier
 from postroom.triage.decision import DecidedBy
 from postroom.triage.rules import store
-from postroom.triage.rules.rule import parse_draft, short_form
+from postroom.triage.rules.rule import parse_draft
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def _one(message: Any, job: Any) -> Served:
 
 
 _BY = {DecidedBy.RULE: "rule", DecidedBy.MODEL: "model", DecidedBy.LEARNED: "learned", DecidedBy.UNDECIDED: "none"}
-_STANDING = {ActionStatus.COMPLETED: "done", ActionStatus.APPROVED_PENDING: "waits for you"}
+_STANDING = {ActionStatus.COMPLETED: "done", ActionStatus.APPROVED_PENDING: "needs approval"}
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,10 @@ async def _status(scene: DemoSession, action_id: str) -> ActionStatus:
 
 
 def _word(action: Action) -> str:
-    return str(short_form(action.wanted))
+    parameters = action.wanted.parameters
+    if isinstance(parameters, LabelParameters) and action.type is ActionType.APPLY_LABEL:
+        return f"Label “{parameters.label}”"
+    return action.type.replace("_", " ").capitalize()
 
 
 def _subject(question: ApprovalQuestion) -> str:

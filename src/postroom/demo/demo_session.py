@@ -20,8 +20,7 @@ from postroom.connectors.mcp_client import http_client, over_http
 from postroom.contract.tool import A, R, Tools, ToolSignature
 from postroom.db import Tx
 from postroom.db.tables.queue import jobs
-from postroom.demo.letters import DemoLetter
-from postroom.demo.stand_ins import StandIns
+from postroom.demo.stand_ins import DemoLetter, StandIns
 from postroom.domain.errors import Fatal
 from postroom.domain.roles import Caller, Role
 from postroom.switchboard.tokens import NewToken, create_token, revoke_token

@@ -21,8 +21,7 @@ from postroom.dashboard.server import Dashboard
 from postroom.demo.archive_steps import archive_the_mailbox, follow_a_web_source, recover_old_mail
 from postroom.demo.decision_steps import a_burst_in_the_morning, approve_what_waits, rules_and_model, undo_an_action
 from postroom.demo.demo_session import DemoSession, open_demo_session
-from postroom.demo.letters import DOCTOR, DemoLetter
-from postroom.demo.stand_ins import open_stand_ins, temporary_home, write_home
+from postroom.demo.stand_ins import DOCTOR, DemoLetter, open_stand_ins, temporary_home, write_home
 from postroom.domain.errors import Fatal
 from postroom.domain.extras import Extra, ExtraMissing, is_installed
 from postroom.telemetry import metrics

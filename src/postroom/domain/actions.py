@@ -120,6 +120,24 @@ class ActionStatus(StrEnum):
 UNDER_WAY = (ActionStatus.QUEUED, ActionStatus.APPROVED_PENDING, ActionStatus.EXECUTING)
 
 
+class ItemState(StrEnum):
+    """What became of one message of a restore."""
+
+    PLANNED = "planned"
+    APPENDING = "appending"
+    """The call is about to be made, or was; whether it did anything is not known."""
+    UNTRASHING = "untrashing"
+    """It lies in the target's trash, and is about to be taken out."""
+    APPENDED = "appended"
+    VERIFIED = "verified"
+    """Read back from the target, with the archive's bytes."""
+    ALREADY_THERE = "already_there"
+    """It was there before, with the archive's bytes."""
+    FAILED = "failed"
+    TRASHED = "trashed"
+    """The restore was undone."""
+
+
 class Origin(StrEnum):
     """Who wanted the action."""
 

@@ -18,6 +18,7 @@ class Check(StrEnum):
     AUDIT = "audit"
     EXTRAS = "extras"
     MODEL = "model"
+    DIGEST = "digest"
     READER = "reader"
     DNS = "dns"
     NETWORK = "network"

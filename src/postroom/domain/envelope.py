@@ -29,7 +29,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from postroom.domain.errors import BadInput
-from postroom.domain.tiers import AssignmentRule, Tier
+from postroom.domain.terms import AssignmentRule, Tier
 from postroom.domain.validation import problem_steps, problem_text
 
 SCHEMA_VERSION = "ingest.v1"

@@ -15,7 +15,7 @@ from enum import StrEnum
 from random import Random
 from typing import Any
 
-from postroom.domain.backoff import Backoff
+from postroom.domain.clock import Backoff
 from postroom.domain.errors import BadInput
 
 LONGEST_POSTPONEMENT = timedelta(days=7)
@@ -68,6 +68,8 @@ class JobType:
     time_limit: timedelta = timedelta(minutes=5)
     keep_completed: int | None = None  # keep at most so many, however young
     keep_failed: int | None = None
+    in_history: bool = False
+    """When a schedule starts it, it takes only slots that live mail and other work leave idle."""
 
     def __post_init__(self) -> None:
         if not _TYPE_NAME.fullmatch(self.name):
@@ -168,6 +170,8 @@ UNDO_MANY = JobType("undo.span", KeyUse.REPEATABLE, keep_completed=100)
 """Take back all that the model or a rule did in a stretch of time. Payload: {"by", "since", "until", "who"}."""
 RULES_APPLY = JobType("rules.apply", KeyUse.REPEATABLE, time_limit=timedelta(hours=12))
 """Apply a rule to past mail, from where it got to. Payload: {"application_id"}."""
+RESTORE = JobType("restore", KeyUse.REPEATABLE, _OVER_A_DAY, _TWO_WEEKS, keep_completed=100)
+"""Put archived mail back into a mailbox, or take that back, from where it got to. Payload: {"account_id", "run_id"}."""
 LEARNING_FIT = JobType("learning.fit", KeyUse.REPEATABLE, _ONCE_MORE, timedelta(minutes=30), keep_completed=100)
 """Make the weights of local triage anew from its labels. Payload: {"account_id"}."""
 LEARNING_VERDICTS = JobType("learning.verdicts", KeyUse.REPEATABLE, _ONCE_MORE, keep_completed=20)
@@ -183,6 +187,7 @@ DIGEST_SEND = JobType("digest.send", KeyUse.REPEATABLE, _OVER_AN_OUTAGE, keep_co
 WEB_FETCH = JobType("web.fetch", KeyUse.ONCE, _PAGE, timedelta(minutes=15), keep_completed=100, keep_failed=50)
 WEB_VERIFY = JobType("web.verify", KeyUse.REPEATABLE, _PAGE, timedelta(minutes=15), keep_completed=100, keep_failed=50)
 WEB_SENTINEL = JobType("web.sentinel", KeyUse.REPEATABLE, _ONCE_MORE, timedelta(hours=6), keep_completed=30)
+"""Check web sources. Payload: {"sources"}; {"scheduled"} for those due at the sentinel's time; none: all."""
 WEB_BACKFILL = JobType("web.backfill", KeyUse.REPEATABLE, RetryPolicy(max_attempts=3), timedelta(hours=24))
 WEB_NOTIFY = JobType("web.notify", KeyUse.REPEATABLE, _OVER_AN_OUTAGE, keep_completed=100)
 """Tell the owner what is new at a web source. Payload: {"source"}."""
@@ -193,6 +198,10 @@ WEB_UPKEEP = JobType("web.upkeep", KeyUse.REPEATABLE, time_limit=timedelta(minut
 QUEUE_PRUNE = JobType("queue.prune", KeyUse.REPEATABLE, time_limit=timedelta(hours=1))
 RETENTION_PRUNE = JobType("retention.prune", KeyUse.REPEATABLE, time_limit=timedelta(hours=1))
 CONTACTS_EXPORT = JobType("contacts.export", KeyUse.REPEATABLE)
+ARCHIVE_INDEX = JobType(
+    "archive.index", KeyUse.REPEATABLE, time_limit=timedelta(hours=1), keep_completed=20, in_history=True
+)
+"""Read attachments that wait and index their text, newest mail first; comes back until none waits. Payload: none."""
 ARCHIVE_STATISTICS = JobType("archive.statistics", KeyUse.REPEATABLE, time_limit=timedelta(hours=1), keep_completed=5)
 SERIES_UPKEEP = JobType("series.upkeep", KeyUse.REPEATABLE, time_limit=timedelta(minutes=5), keep_completed=1)
 
@@ -208,6 +217,7 @@ CATALOGUE = JobCatalogue(
         RETENTION_PRUNE,
         SERIES_UPKEEP,
         ARCHIVE_STATISTICS,
+        ARCHIVE_INDEX,
         BACKFILL_UPKEEP,
         CONTACTS_EXPORT,
         CLASSIFY,
@@ -223,6 +233,7 @@ CATALOGUE = JobCatalogue(
         LABELS_SYNC,
         ACTIONS_UPKEEP,
         RULES_APPLY,
+        RESTORE,
         OUTBOUND_SEND,
         DIGEST_SEND,
         LEARNING_FIT,
@@ -245,6 +256,7 @@ _CADENCES = {
     SERIES_UPKEEP: "every 1m",
     CONTACTS_EXPORT: "every 15m",
     ARCHIVE_STATISTICS: "every 15m",
+    ARCHIVE_INDEX: "every 10m",
     LEARNING_VERDICTS: "every 1m",
 }
 FIXED_SCHEDULES = tuple(Schedule(job_type.name, job_type.name, cadence) for job_type, cadence in _CADENCES.items())
@@ -261,4 +273,4 @@ def digest_schedule(at: str, zone: str) -> Schedule:
 
 
 def sentinel_schedule(cadence: str) -> Schedule:
-    return Schedule(WEB_SENTINEL.name, WEB_SENTINEL.name, cadence)
+    return Schedule(WEB_SENTINEL.name, WEB_SENTINEL.name, cadence, {"scheduled": True})

@@ -229,6 +229,18 @@ MOST_REQUEST_BYTES = MOST_BYTES_BESIDE_TEXT + MOST_TEXT_BYTES
 """Of the largest prompt, tools included."""
 
 
+class Meter(Protocol):
+    """The most that asking a model can cost: of one model (`CostMeter`), or of the one that is configured now."""
+
+    @property
+    def tariff(self) -> Tariff | None: ...
+
+    @property
+    def dearest(self) -> Micros | None: ...
+
+    def most(self, request_bytes: int) -> Micros | None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class CostMeter:
     """The most that asking the configured model can cost; None if unknown, and then nothing is spent.

@@ -28,6 +28,7 @@ class Permission(StrEnum):
 
     READ = "read"
     SEARCH = "search"
+    ASK = "ask"
     FETCH = "fetch"
     INGEST = "ingest"
     CONTACTS = "contacts"
@@ -46,6 +47,7 @@ class Permission(StrEnum):
 PERMISSIONS: Mapping[Role, Mapping[Permission, str]] = {
     Role.DASHBOARD: {
         Permission.READ: "look at everything: mail, rules, jobs, settings, the audit log",
+        Permission.ASK: "ask the model about mail, within the daily ceiling of what it may cost",
         Permission.ACT: "act on mail; undo, retry, cancel and reschedule actions and jobs; work off the review list",
         Permission.APPROVE: "answer approvals",
         Permission.RULES: "write rules, guidance and directions; none that sends or destroys unattended",
@@ -65,6 +67,7 @@ PERMISSIONS: Mapping[Role, Mapping[Permission, str]] = {
         Permission.READ: "read messages and attached text; list decisions, review, approvals, actions, rules, "
         "web sources and jobs; count mail",
         Permission.SEARCH: "search the archive",
+        Permission.ASK: "ask the model about mail, within the daily ceiling of what it may cost",
         Permission.FETCH: "have more mail taken in from the mailbox",
         Permission.PROPOSE: "propose actions and rules, which you approve or reject; try a rule on the archive",
         Permission.UNDO: "undo actions",
@@ -119,6 +122,7 @@ class SensitiveChange(Enum):
     MAKE_TOKEN = ("make a token", _ASKS, "only with `tokens`, and nothing beyond itself")
     UNATTENDED_RULE = ("save or switch on a rule that sends or destroys mail without approval", _ASKS, _REFUSED)
     PAST_MAIL = ("apply a rule that destroys mail to past mail", _ASKS, _REFUSED)
+    RESTORE = ("put archived mail back into a mailbox", _ASKS, _REFUSED)
     FULL_ACCESS = ("ask Google for full access, the right to delete mail for ever", _ASKS, _REFUSED)
     RAISE_CAP = ("let a backfill job spend more a day than the settings say", _ASKS, _REFUSED)
     RAISE_CEILING = ("raise the ceiling of all model spend a day", _ASKS, _REFUSED)
@@ -126,7 +130,11 @@ class SensitiveChange(Enum):
     SECRETS = ("export secrets, or back them up (`postroom backup`)", _HOST, _REFUSED)
     CEILINGS = ("change default caps, or whether backfill may run (`[backfill]`)", _ASKS, _REFUSED)
     MODEL = ("change the model, its price, address or key (`[model]`)", _ASKS, _REFUSED)
-    NOTIFICATIONS = ("change where approvals and alerts go (`[discord]`, `sync.self_email`)", _ASKS, _REFUSED)
+    NOTIFICATIONS = (
+        "change where approvals, alerts and digests go (`[discord]`, `sync.self_email`, `[digest]`)",
+        _ASKS,
+        _REFUSED,
+    )
     ALWAYS_ALLOW = ("change what needs approval (`[safety]`)", _HOST, _REFUSED)
 
     @property

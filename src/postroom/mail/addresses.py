@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice
 
 from postroom.mail.charsets import decode_words
@@ -19,6 +20,7 @@ MAX_HEADER_CHARS = 64 << 10
 _MOST_PIECES = 50_000
 """Words, separators and spaces of all values together; two thousand long addresses have fewer."""
 _MAX_ADDRESS_CHARS = 320
+_REMEMBERED_CHARS = 200
 _GMAIL_DOMAINS = frozenset({"gmail.com", "googlemail.com"})
 # An encoded word is one piece: the commas and brackets that careless senders leave in it separate nothing.
 _PIECE = re.compile(
@@ -38,7 +40,7 @@ class Address:
 
     @property
     def canonical(self) -> str:
-        return canonical_address(self.address)
+        return _remembered_canonical(self.address)
 
     @property
     def domain(self) -> str:
@@ -63,6 +65,11 @@ def canonical_address(address: str, *, fold_gmail: bool = False) -> str:
     return f"{local}@{domain}"
 
 
+@lru_cache(4_096)
+def _remembered_canonical(address: str) -> str:
+    return canonical_address(address)
+
+
 def _plain_local(local: str) -> str:
     if len(local) > 1 and local[0] == local[-1] == '"':
         inner = _ESCAPE.sub(r"\1", local[1:-1])
@@ -82,6 +89,18 @@ def _ascii_domain(domain: str) -> str:
 
 def parse_addresses(*values: str) -> tuple[Address, ...]:
     """All mailboxes of one or more header values, in order; members of groups included, repetitions kept."""
+    if len(values) == 1 and len(values[0]) <= _REMEMBERED_CHARS:
+        return _remembered(values[0])
+    return _all_mailboxes(values)
+
+
+@lru_cache(4_096)
+def _remembered(value: str) -> tuple[Address, ...]:
+    """Of a mailbox's messages, most are from and to people who have written before."""
+    return _all_mailboxes((value,))
+
+
+def _all_mailboxes(values: Sequence[str]) -> tuple[Address, ...]:
     found: list[Address] = []
     left = _MOST_PIECES
     for value in values:

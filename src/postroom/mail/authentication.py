@@ -15,8 +15,10 @@ from postroom.mail.headers import Headers
 
 _LONGEST = 16 << 10
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*+)"')
+_OUTSIDE_COMMENTS = re.compile(r'[^"(]+')
+_WITHIN_COMMENTS = re.compile(r"[^()\\]+")
 _METHOD = re.compile(r"^\s*([a-z0-9_-]{1,40})(?:\s*/\s*[0-9]+)?\s*=\s*([a-z0-9_-]{1,40})", re.IGNORECASE)
-_PROPERTY = re.compile(r"([a-z0-9_-]{1,40})\s*\.\s*([a-z0-9_-]{1,40})\s*=\s*([^\s;]{1,400})", re.IGNORECASE)
+_PROPERTY = re.compile(r"([a-z0-9_-]{1,40}+)\s*+\.\s*+([a-z0-9_-]{1,40}+)\s*+=\s*+([^\s;]{1,400})", re.IGNORECASE)
 _FAILED = frozenset({"fail", "hardfail", "softfail"})
 _SIGNER = {"dkim": ("header.d", "header.i"), "spf": ("smtp.mailfrom", "smtp.helo"), "dmarc": ("header.from",)}
 
@@ -94,6 +96,11 @@ def _without_comments(value: str) -> tuple[str, bool]:
     out: list[str] = []
     depth = position = 0
     while position < len(value):
+        plain = (_WITHIN_COMMENTS if depth else _OUTSIDE_COMMENTS).match(value, position)
+        if plain:
+            out.append("" if depth else plain[0])
+            position = plain.end()
+            continue
         char = value[position]
         quoted = _QUOTED.match(value, position) if char == '"' and not depth else None
         if quoted:

@@ -12,6 +12,7 @@ import codecs
 import re
 import threading
 from encodings.aliases import aliases
+from functools import lru_cache
 
 _SINGLE_BYTE = (
     *(f"iso8859_{n}" for n in (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 16)),
@@ -63,7 +64,12 @@ _CODECS = _codec_table()
 
 def codec_for(charset: str) -> str | None:
     """The codec that decodes this charset, or None where we know of none."""
-    return _CODECS.get(_NOT_A_NAME.sub("", charset[:40].lower()))
+    return _codec_named(charset[:40])
+
+
+@lru_cache(256)
+def _codec_named(charset: str) -> str | None:
+    return _CODECS.get(_NOT_A_NAME.sub("", charset.lower()))
 
 
 def decode_text(data: bytes, charset: str | None) -> tuple[str, str | None]:

@@ -1,9 +1,9 @@
-# ruff: noqa: RUF001 (other scripts are meant)
 """What the headers of a message tell about its kind, as names of features: for models that learn from them. Pure.
 
 A feature is a short text: `s:invoice` is a word of the subject, `f:unsubscribe` a flag. Words of the subject, the
-display name and the address also tell by their parts (`pieces`), so that a model understands words it has not seen.
-No feature says when or to whom a message was sent.
+display name and the address also tell by their parts (`pieces`), so that a model understands words it has not seen;
+words of 36 languages tell by what they mean, as `concepts.toml` has it: `Rechnung`, `factuur` and `invoice` are one
+concept. No feature says when or to whom a message was sent.
 """
 
 from __future__ import annotations
@@ -19,9 +19,98 @@ from typing import Any
 
 from postroom.mail.addresses import parse_addresses
 from postroom.mail.authentication import is_refuted
-from postroom.mail.concepts import concepts
 from postroom.mail.headers import Headers
 from postroom.mail.patterns import fold
+
+_ANYWHERE = re.compile(r"[぀-ヿ㐀-鿿豈-﫿฀-๿ᄀ-ᇿऀ-ॿ]")
+"""Scripts whose words are looked for anywhere in a text."""
+_PART = 3
+"""The fewest letters of a `*part`; by so many it is found."""
+
+_REMEMBERED = 32_768
+
+Meaning = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
+"""A word's own concepts, and those that it has before words with these beginnings."""
+
+
+class Concepts(dict[str, Meaning | None]):
+    """What words mean, from `concepts.toml`; as a dictionary, what those mean that were looked up."""
+
+    def __init__(self) -> None:
+        self._begin: dict[str, list[str]] = {}
+        self._whole: dict[str, list[str]] = {}
+        self._within: list[tuple[str, str]] = []
+        self._parts: dict[str, list[int]] = {}
+        """Which places of `_within` begin with these letters."""
+        self._second: dict[str, list[tuple[str, str]]] = {}
+        self._anywhere: dict[str, list[tuple[str, str]]] = {}
+        for group in tomllib.loads(files("postroom.mail").joinpath("concepts.toml").read_text("utf-8")).values():
+            for concept, text in group.items():
+                for entry in text.split():
+                    self._add(fold(entry), concept)
+
+    def _add(self, entry: str, concept: str) -> None:
+        first, _, second = entry.partition("_")
+        if _ANYWHERE.search(entry):
+            self._anywhere.setdefault(entry[0], []).append((entry, concept))
+        elif second:
+            self._second.setdefault(first, []).append((second, concept))
+        elif entry[0] == "*":
+            if len(entry) <= _PART:
+                raise ValueError(f"{entry} has fewer than {_PART} letters")
+            self._parts.setdefault(entry[1 : 1 + _PART], []).append(len(self._within))
+            self._within.append((entry[1:], concept))
+        elif entry[0] == "=":
+            self._whole.setdefault(entry[1:], []).append(concept)
+        else:
+            self._begin.setdefault(entry, []).append(concept)
+
+    def __missing__(self, word: str) -> Meaning | None:
+        """None for most words."""
+        found = [*self._whole.get(word, ())]
+        for end in range(3, len(word) + 1):
+            found += self._begin.get(word[:end], ())
+        places = {
+            place
+            for at in range(len(word) - _PART + 1)
+            for place in self._parts.get(word[at : at + _PART], ())
+            if word.startswith(self._within[place][0], at)
+        }
+        found += [self._within[place][1] for place in sorted(places)]
+        second = tuple(self._second.get(word, ()))
+        if len(self) >= _REMEMBERED:
+            self.clear()
+        meaning = self[word] = (tuple(found), second) if found or second else None
+        return meaning
+
+    def of(self, words: Sequence[str], text: str) -> dict[str, None]:
+        """The concepts of a text that was folded and split, in the order of the words."""
+        found: dict[str, None] = {}
+        meanings = list(map(self.__getitem__, words))
+        if any(meanings):
+            for meaning, follower in zip(meanings, [*words[1:], ""], strict=True):
+                if meaning is not None:
+                    own, second = meaning
+                    found |= dict.fromkeys(own)
+                    found |= {concept: None for start, concept in second if follower.startswith(start)}
+        if not text.isascii() and _ANYWHERE.search(text):
+            found |= dict.fromkeys(self._within_text(text))
+        return found
+
+    def _within_text(self, text: str) -> Iterator[str]:
+        for at, char in enumerate(text):
+            for entry, concept in self._anywhere.get(char, ()):
+                if text.startswith(entry, at):
+                    yield concept
+
+
+@cache
+def concepts() -> Concepts:
+    return Concepts()
+
+
+# ruff: noqa: RUF001 (other scripts are meant)
+
 
 READ = (
     "From",
@@ -58,27 +147,43 @@ GMAIL_FLAGS = {
 }
 _SECOND_LEVEL = frozenset(re.findall(r"\w+", "co com org net ac gov gob edu or ne go gv ltd plc nhs gc gouv govt id"))
 _WORD = re.compile(r"[^\W\d_]+")
+_LETTERS_ALONE = "".join(chr(number) if chr(number).isalpha() else " " for number in range(128))
 _TOGETHER = re.compile(r"[぀-ヿ㐀-鿿豈-﫿฀-๿ᄀ-ᇿ]")
 """Scripts that write words without blanks, and Korean, whose words carry endings: read by their letters."""
-_AMOUNT = re.compile(
-    r"[€$£¥₹₺₽₴₩₪₫฿]\s?-?\d|\d\s?[€$£¥₹₺₽₴₩₪₫฿円元]|\b(?:eur|usd|gbp|chf|pln|zl|czk|kc|sek|nok|dkk|kr|huf|ft|ron|lei|"
-    r"rsd|rs|inr|idr|rp|rm|sgd|aud|cad|nzd|zar|brl|r\$|mxn|ars|clp|cop|pen|try|tl|uah|rub|руб|грн|jpy|krw|twd|nt\$|"
-    r"hkd|cny|vnd|thb|aed|sar|ngn|kes|ksh|php|euros?|dollars?)\s?\d|\d\s?(?:eur|usd|gbp|chf|pln|zl|czk|kc|sek|nok|dkk|"
-    r"kr|huf|ft|ron|lei|rsd|tl|try|uah|грн|руб|rub|euros?|dollars?|원|บาท|vnd|ден)\b"
+_BEFORE_AMOUNTS = (
+    r"kc|kr|ft|rs|rp|rm|tl|r\$|zl",
+    r"eur|usd|gbp|chf|pln|czk|sek|nok|dkk|huf|ron|lei|rsd|inr|idr|sgd|aud|cad|nzd|zar|brl|mxn|ars|clp|cop|pen|try|uah|rub|"
+    r"руб|грн|jpy|krw|twd|nt\$|hkd|cny|vnd|thb|aed|sar|ngn|kes|ksh|php",
+    *("euro", "euros", "dollar", "dollars"),
 )
+"""Currencies, those of one length together: Python looks back only by a fixed length."""
+# A search is fast where a pattern begins with a character that must be there: each of these begins with a digit, where
+# it can, and looks back. `\d(?<!\w\d)` is a digit at the beginning of a word.
+_AMOUNT = re.compile(
+    r"\d(?:\s?(?:[€$£¥₹₺₽₴₩₪₫฿円元]|(?:eur|usd|gbp|chf|pln|zl|czk|kc|sek|nok|dkk|kr|huf|ft|ron|lei|rsd|tl|try|uah|грн|руб|"
+    r"rub|euros?|dollars?|원|บาท|vnd|ден)\b)|(?<=[€$£¥₹₺₽₴₩₪₫฿]\d)|(?<=[€$£¥₹₺₽₴₩₪₫฿][\s-]\d)|(?<=[€$£¥₹₺₽₴₩₪₫฿]\s-\d)|"
+    r"(?<=[\w$\s]\d)(?<!\d\d)(?:"
+    + "|".join(rf"(?<=\b(?:{words}){gap}\d)" for words in _BEFORE_AMOUNTS for gap in ("", r"\s"))
+    + "))"
+)
+_MIXED = re.compile(r"\d(?:[a-z-]|(?<=[a-z-]\d))")
 _FORMS_WITH_DIGITS = (
     ("amount", _AMOUNT),
     ("cents", re.compile(r"\d[.,]\d\d(?!\d)")),
-    ("percent", re.compile(r"\d\s?[%٪]|%\s?\d")),
-    ("time", re.compile(r"\b\d{1,2}[:h]\d\d|\b\d{1,2}\s?(?:am|pm|uhr|h)\b|\d時|\d点")),
-    ("date", re.compile(r"\b\d{1,2}[./-]\d{1,2}(?:[./-]\d{2,4})?\b|\b\d{4}-\d\d-\d\d\b|\d月")),
-    ("code", re.compile(r"\b(?=[a-z]*\d)(?=\d*[a-z])[a-z0-9]{5,8}\b")),
-    ("dashed", re.compile(r"\b[a-z]{1,5}-?\d{3}[-/\d]*\b|\b\d+-[a-z\d]+\b")),
-    ("number", re.compile(r"\b\d{7,}\b")),
-    ("digits4-6", re.compile(r"(?<![\d.,-])\d{4,6}(?![\d.,-])")),
-    ("flight", re.compile(r"\b[a-z][a-z0-9] ?\d{3,4}\b")),
+    ("percent", re.compile(r"[%٪](?:(?<=\d.)|(?<=\d\s.)|(?<=%)\s?\d)")),
+    ("time", re.compile(r"\d(?:(?<!\w\d)\d?(?:[:h]\d\d|\s?(?:am|pm|uhr|h)\b)|時|点)")),
+    ("date", re.compile(r"\d(?:(?<!\w\d)(?:\d?[./-]\d{1,2}(?:[./-]\d{2,4})?|\d{3}-\d\d-\d\d)\b|月)")),
+    ("code", re.compile(r"[a-z0-9](?<!\w.)(?:(?<=\d)(?=\d*[a-z])|(?<=[a-z])(?=[a-z]*\d))[a-z0-9]{4,7}\b")),
+    ("dashed", re.compile(r"[a-z\d](?<!\w.)(?:(?<=\d)\d*-[a-z\d]+|(?<=[a-z])[a-z]{0,4}-?\d{3}[-/\d]*)\b")),
+    ("number", re.compile(r"\d(?<!\w\d)\d{6,}\b")),
+    ("digits4-6", re.compile(r"\d(?<![\d.,-]\d)\d{3,5}(?![\d.,-])")),
+    ("flight", re.compile(r"\d(?:(?<=\b[a-z][a-z0-9]\d)|(?<=\b[a-z][a-z0-9] \d))\d{2,3}\b")),
     ("hash", re.compile(r"#\s?\d")),
 )
+_MOST_BEFORE_DIGIT = 8
+"""No form begins earlier than so many characters before its first digit."""
+_FORMS_UNMIXED = tuple(each for each in _FORMS_WITH_DIGITS if each[0] not in ("code", "dashed"))
+"""What is left where no digit stands beside a letter or a dash."""
 _SIGNS = {"?": "question", "？": "question", "!": "exclamation", "！": "exclamation", ":": "colon", "：": "colon"}
 _SIGNS |= {"|": "bar", "｜": "bar", "→": "route", "–": "route", "—": "route", ">": "route", "-": "dash"}
 _SIGNS |= dict.fromkeys('"“„«»「『', "quoted")
@@ -93,6 +198,8 @@ _REPLY = re.compile(
 _FORWARDS = frozenset(["fw", "fwd", "wg", "tr", "vb", "pd", "i", "rv", "doorst", "fs", "vl", "转发", "轉寄"])
 _BULK = frozenset({"bulk", "list", "junk"})
 _MOST_WORDS = 60
+_LENGTHS = [f"x:length{words // 3}" for words in range(13)]
+_OF_WORDS = frozenset(["s:", "n:", "l:", "d:"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,19 +240,20 @@ def is_bulk(headers: Headers) -> bool:
 
 
 def _flags(headers: Headers, address: str) -> Iterator[str]:
-    if "List-Unsubscribe" in headers:
+    names = headers.names
+    if "list-unsubscribe" in names:
         yield "unsubscribe"
-    if "List-ID" in headers:
+    if "list-id" in names:
         yield "list"
-    if "List-Post" in headers:
+    if "list-post" in names:
         yield "discussion"
-    if "Precedence" in headers and is_bulk(headers):
+    if "precedence" in names and is_bulk(headers):
         yield "bulk"
-    if (headers.get("Auto-Submitted") or "no").strip().lower()[:2] != "no":
+    if "auto-submitted" in names and (headers.get("Auto-Submitted") or "no").strip().lower()[:2] != "no":
         yield "auto"
-    if "In-Reply-To" in headers:
+    if "in-reply-to" in names:
         yield "reply"
-    if is_refuted(headers, address.rpartition("@")[2]):
+    if "authentication-results" in names and is_refuted(headers, address.rpartition("@")[2]):
         yield "failed"
 
 
@@ -162,18 +270,23 @@ def feature_groups(facts: HeaderFacts) -> tuple[Sequence[str], tuple[str, ...], 
 def pieces(feature: str) -> list[str]:
     """The parts of a word by which it may be understood: three to five letters in a row, with its ends marked. Nothing
     for features that are no words."""
-    if feature[1] != ":" or feature[0] not in "snld" or (not feature.isascii() and _TOGETHER.search(feature)):
+    if feature[:2] not in _OF_WORDS or (not feature.isascii() and _TOGETHER.search(feature)):
         return []
-    kind, word = feature[:2], f"<{feature[2:]}>"
+    word = f"<{feature[2:]}>"
     long = len(word)
-    found = [kind + word[at : at + size] for size in (3, 4, 5) for at in range(long - size + 1) if size < long]
+    found = [word[at : at + size] for size in (3, 4, 5) if size < long for at in range(long - size + 1)]
     return list(dict.fromkeys(found))
 
 
 def words_of(text: str) -> list[str]:
     """The words of a folded text; scripts without blanks between words give their letters, one to four in a row."""
+    if text.isascii():
+        return text.translate(_LETTERS_ALONE).split()[:_MOST_WORDS]
+    words = _WORD.findall(text)
+    if not _TOGETHER.search(text):
+        return words[:_MOST_WORDS]
     found: list[str] = []
-    for word in _WORD.findall(text):
+    for word in words:
         if word.isascii() or not _TOGETHER.search(word):
             found.append(word)
         else:
@@ -202,10 +315,12 @@ def _of_subject(subject: str) -> list[str]:
     found += ["t:" + concept for concept in meant]
     meant.sort()
     found += [f"p:{first}+{second}" for first, second in combinations(meant, 2)]
-    found.append(f"x:length{min(len(words), 12) // 3}")
+    found.append(_LENGTHS[min(len(words), 12)])
     found += ["x:" + _SIGNS[sign] for sign in dict.fromkeys(_SIGN.findall(folded))]
-    if _DIGIT.search(folded):
-        found += ["x:" + name for name, form in _FORMS_WITH_DIGITS if form.search(folded)]
+    if digit := _DIGIT.search(folded):
+        first = max(0, digit.start() - _MOST_BEFORE_DIGIT)
+        forms = _FORMS_WITH_DIGITS if _MIXED.search(folded, first) else _FORMS_UNMIXED
+        found += ["x:" + name for name, form in forms if form.search(folded, first)]
     if not folded.isascii() and _EMOJI.search(folded):
         found.append("x:emoji")
     letter = _LETTER.search(subject)

@@ -23,8 +23,10 @@ MAX_VALUE_CHARS = 64 << 10
 MAX_REPETITIONS = 100
 MAX_PARAMETER_CHARS = 8 << 10
 MAX_PARAMETERS = 200
+_REMEMBERED_CHARS = 200
 
 _FIELD = re.compile(r"^([!-9;-~]{1,200})[ \t]*+:(.*+(?:\n[ \t].*+)*+)\n?", re.MULTILINE)
+_PLAIN_FIELD = re.compile(r"^([!-9;-~]{1,200}+)[ \t]*+:[ \t]*+(.*+(?:\n[ \t].*+)*+)", re.MULTILINE)
 _PARAMETER = re.compile(r';\s*([^\s=;"]{1,100})\s*=\s*("(?:[^"\\]|\\.)*"|[^;]*)', re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 _CUT_CHARACTER = re.compile(r"[\xc0-\xff][\x80-\xbf]{0,2}\Z")
@@ -40,7 +42,15 @@ class Headers:
     pairs: tuple[tuple[str, str], ...] = ()
 
     @cached_property
-    def _by_name(self) -> dict[str, list[str]]:
+    def _first(self) -> dict[str, str]:
+        """The first value of each; many readers need no more."""
+        found = {name.lower(): value for name, value in self.pairs}
+        if len(found) == len(self.pairs):
+            return found
+        return {name: values[0] for name, values in self._all.items()}
+
+    @cached_property
+    def _all(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
         for name, value in self.pairs:
             found.setdefault(name.lower(), []).append(value)
@@ -49,16 +59,16 @@ class Headers:
     @property
     def names(self) -> KeysView[str]:
         """In lowercase, each once, in the order in which they first stand."""
-        return self._by_name.keys()
+        return self._first.keys()
 
     def get(self, name: str) -> str | None:
         """The first value of this header, or None."""
-        values = self._by_name.get(name.lower())
-        return values[0] if values else None
+        return self._first.get(name.lower())
 
     def get_all(self, name: str) -> tuple[str, ...]:
         """All its values, topmost first; at most `MAX_REPETITIONS` of them."""
-        return tuple(self._by_name.get(name.lower(), ())[:MAX_REPETITIONS])
+        key = name.lower()
+        return tuple(self._all[key][:MAX_REPETITIONS]) if key in self._first else ()
 
     def text(self, name: str) -> str | None:
         """The first value as one line for people: encoded words read, control characters and extra space gone."""
@@ -66,13 +76,36 @@ class Headers:
         return None if value is None else one_line(decode_words(value))
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and name.lower() in self._by_name
+        return isinstance(name, str) and name.lower() in self._first
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return iter(self.pairs)
 
     def __len__(self) -> int:
         return len(self.pairs)
+
+
+_START = re.compile(rb"(?:\xef\xbb\xbf|\xfe\xff|\xff\xfe)?+(?:[ \t\r\n]++|>*+From [^\r\n]*+)*+")
+_BLOCK = re.compile(rb"(?:[^\r\n]++(?:\r\n|\r|\n)?)++")
+_OF_MAIL = re.compile(
+    rb"^(?:from|to|cc|bcc|date|subject|received|message-id|reply-to|sender|return-path|delivered-to|envelope-to"
+    rb"|in-reply-to|references|mime-version|content-(?:type|transfer-encoding|disposition)|dkim-signature|arc-[a-z-]+"
+    rb"|authentication-results|received-spf|list-[a-z-]+|resent-[a-z-]+|x-(?:mailer|original-to|received|sender|uidl"
+    rb"|gm-[a-z-]+|gmail-[a-z-]+|mozilla-[a-z0-9-]+|spam-[a-z-]+)|apparently-to|newsgroups"
+    rb"|thread-(?:index|topic))[ \t]*:",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+def has_mail_headers(head: bytes) -> bool:
+    """Whether a file that begins so can be a message: its first lines have a header that mail has.
+
+    A byte-order mark, blank lines and `From ` lines before them do not matter, nor do other lines between them.
+    """
+    plain = head.replace(b"\0", b"")  # UTF-16, as some editors save it
+    start = _START.match(plain)
+    block = _BLOCK.match(plain, start.end() if start else 0)
+    return block is not None and _OF_MAIL.search(block[0].replace(b"\r", b"\n")) is not None
 
 
 def one_line(text: str) -> str:
@@ -116,6 +149,8 @@ def _pairs(block: bytes, problems: list[str]) -> tuple[list[tuple[str, str]], in
     start = block.find(b"\n") + 1 if block.startswith((b"From ", b">From ")) else 0
     # One byte stays one character, so that a position in the text is a position in the data.
     text = block.decode("latin-1")
+    if (plain := _plain_pairs(text[start:] if start else text)) is not None:
+        return plain, len(block)
     pairs: list[tuple[str, str]] = []
     position = start
     for match in _FIELD.finditer(text, start):
@@ -130,6 +165,21 @@ def _pairs(block: bytes, problems: list[str]) -> tuple[list[tuple[str, str]], in
     if not pairs and start == 0:
         return [], 0
     return pairs, len(block) if not text[position:].strip() else position
+
+
+def _plain_pairs(text: str) -> list[tuple[str, str]] | None:
+    """The fields of a block in which nothing is wrong, as nearly all are; None for any other."""
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").removesuffix("\r")
+    if len(text) > MAX_VALUE_CHARS or not text.isascii() or "\r" in text or "\0" in text or text.endswith((" ", "\t")):
+        return None
+    pairs = _PLAIN_FIELD.findall(text)
+    folds = text.count("\n ") + text.count("\n\t")
+    if len(pairs) != text.count("\n") + 1 - folds or len(pairs) > MAX_HEADERS:
+        return None
+    if folds:
+        return [(name, value.replace("\n", "").strip(" \t")) for name, value in pairs]
+    return [(name, value.strip(" \t")) for name, value in pairs] if " \n" in text or "\t\n" in text else pairs
 
 
 def _value(raw: str, problems: list[str]) -> str:
@@ -158,14 +208,27 @@ def parse_parameters(value: str) -> tuple[str, dict[str, str]]:
     """`text/plain; charset=utf-8` as its lowercase value and its parameters, RFC 2231 pieces put together."""
     if ";" not in value:
         return value.strip().lower(), {}
+    if len(value) > _REMEMBERED_CHARS:
+        return _parameters(value)
+    main, parameters = _remembered_parameters(value)
+    return main, dict(parameters)
+
+
+@lru_cache(1_024)
+def _remembered_parameters(value: str) -> tuple[str, dict[str, str]]:
+    """Most parts say one of a few things about themselves. Callers get a copy."""
+    return _parameters(value)
+
+
+def _parameters(value: str) -> tuple[str, dict[str, str]]:
     value = value[:MAX_PARAMETER_CHARS]
     main = value.partition(";")[0].strip().lower()
     plain: dict[str, str] = {}
     pieces: dict[str, dict[int, tuple[bool, str]]] = {}
     for match in islice(_PARAMETER.finditer(value), MAX_PARAMETERS):
         name, content = match[1].lower(), _unquoted(match[2])
-        section = _SECTION.fullmatch(name)
-        if "*" not in name or section is None:
+        section = _SECTION.fullmatch(name) if "*" in name else None
+        if section is None:
             plain.setdefault(name, content)
         else:
             pieces.setdefault(section[1], {}).setdefault(int(section[2] or 0), (bool(section[3]), content))

@@ -354,6 +354,8 @@ def filename_of(part: MimePart) -> str:
 
 def safe_filename(name: str) -> str:
     """The last component of whatever the sender wrote, without anything a file system or a reader trips over."""
+    if not name:
+        return name
     name = decode_words(name).replace("\\", "/").rpartition("/")[2]
     # Unprintable includes the marks that reverse the writing direction and so hide the real extension.
     name = "".join(char for char in name if char.isprintable())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from itertools import filterfalse
 from typing import Any
 
 import re2  # type: ignore[import-untyped]
@@ -79,7 +80,7 @@ def fold(text: str) -> str:
     lowered = text[:LONGEST_TEXT].casefold()
     if lowered.isascii():
         return lowered
-    return "".join(char for char in unicodedata.normalize("NFKD", lowered) if not unicodedata.combining(char))
+    return "".join(filterfalse(unicodedata.combining, unicodedata.normalize("NFKD", lowered)))
 
 
 def any_of(patterns: Sequence[str], place: str) -> Pattern:

@@ -1,9 +1,12 @@
 """What kind of sender a header speaks of: scores from 0 to 1 for `bulk`, `robot`, `person` and `spam_like`, for tier
-policy and priority to use as conditions (DQ-4). Pure.
+policy and priority to use as conditions (DQ-4); and senders who imitate a well-known one. Pure.
 
 Each score is the sum of what its signs weigh, put between 0 and 1. A sign is a plain fact about headers that a person
 can check, and every verdict can name its signs. The weights of `spam_like` were fitted to half of a public corpus of
 old mail (docs/categories.md); no word of that mail is in them.
+
+Imitation is letters that look alike (`paypa1`, `netfIix`), or a known name with a word that frightens or pays beside it
+(`bank-verify.top`): a guess that only ever takes trust away.
 
 Headers are hostile: of long values only the first characters are looked at, and no pattern may begin with a repetition
 that is tried again from every character (`[a-z]*\\d`), nor have two side by side that share characters.
@@ -16,14 +19,78 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
 
 from postroom.mail.addresses import Address, parse_addresses
 from postroom.mail.authentication import is_refuted
-from postroom.mail.header_features import FREEMAIL, split_domain
+from postroom.mail.header_features import FREEMAIL, listed_words, split_domain, trades
 from postroom.mail.headers import Headers
-from postroom.mail.imitation import imitated
 from postroom.mail.patterns import LONGEST_TEXT, fold
+
+_SHORTEST = 5
+_ALIKE = str.maketrans({"0": "o", "1": "l", "i": "l", "|": "l", "5": "s", "3": "e", "4": "a", "8": "b"})
+_FRIGHTENING = listed_words("beside")
+_DROPPED = re.compile(r"[^a-z0-9]+")
+
+
+@lru_cache(16_384)
+def imitated(name: str, address: str) -> str | None:
+    """The well-known sender that this one pretends to be, or None."""
+    own, _, _ = split_domain(address.rpartition("@")[2])
+    if own in FREEMAIL:
+        return _disguised(name)
+    parts = [part for part in _DROPPED.split(own) if part]
+    for part in parts:
+        if found := _look_alike(part):
+            return found
+    return _disguised(name) or _with_a_threat(parts)
+
+
+def _look_alike(part: str) -> str | None:
+    known = trades()
+    if part in known or len(part) < _SHORTEST:
+        return None
+    found = _skeletons().get(_skeleton(part))
+    return found if found != part else None
+
+
+def _disguised(name: str) -> str | None:
+    """A name that reads like a known one, and is not written like it: `PayPaI` with a capital i."""
+    for word in _plain_words(name):
+        found = _look_alike(word)
+        if found and word != found:
+            return found
+    return None
+
+
+def _plain_words(name: str) -> Iterator[str]:
+    for word in name.split():
+        kept = "".join(char for char in word if char.isalnum())
+        # A capital i or an l within small letters look alike; at the start of a word a capital is usual.
+        yield _DROPPED.sub("", fold(kept))
+
+
+def _with_a_threat(parts: list[str]) -> str | None:
+    known = trades()
+    named = [part for part in parts if len(part) > 3 and part in known]
+    rest = [part for part in parts if part not in known]
+    if named and any(_frightens(part) for part in rest):
+        return named[0]
+    return None
+
+
+def _frightens(part: str) -> bool:
+    return part in _FRIGHTENING or part.rstrip("0123456789") in _FRIGHTENING
+
+
+def _skeleton(text: str) -> str:
+    return text.translate(_ALIKE).replace("rn", "m").replace("vv", "w")
+
+
+@cache
+def _skeletons() -> dict[str, str]:
+    return {_skeleton(name): name for name in sorted(trades(), reverse=True) if len(name) >= _SHORTEST}
+
 
 _NO_REPLY = re.compile(
     r"(?:^|[._+-])(?:no|do[._-]?not|dont|nicht|nao|ne[._-]?pas|non|ikke|inte|ei)[._-]?(?:reply|respond|antworten|repondre|"

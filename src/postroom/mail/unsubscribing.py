@@ -62,6 +62,12 @@ class UnsubscribeOffer:
         return (urlsplit(self.link).hostname or "") if self.link else ""
 
 
+def link_host(value: str) -> str:
+    """Whom unsubscribing by the web would contact, by the header's value; empty if it has no such address."""
+    offer = unsubscribe_offer(Headers(((UNSUBSCRIBE, value),)), ())
+    return "" if offer is None else offer.host
+
+
 def unsubscribe_offer(headers: Headers, servers: Collection[str]) -> UnsubscribeOffer | None:
     """What the message offers; None if it offers nothing that can be used. `servers` are the receiving server's names
     in `Authentication-Results`."""

@@ -22,14 +22,21 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from postroom.domain.errors import Fatal, NotAllowed, NotFound, Retryable
+from postroom.domain.errors import Fatal, NotAllowed, NotFound, PostroomError, Retryable
 
 
-class MailboxThrottled(Retryable):
+class MailboxError(PostroomError):
+    """The base of all errors here."""
+
+    may_have_happened: bool = False
+    """True if the call may have changed something: look before repeating it."""
+
+
+class MailboxThrottled(Retryable, MailboxError):
     """The mailbox asks for fewer calls."""
 
 
-class MailboxUnavailable(Retryable):
+class MailboxUnavailable(Retryable, MailboxError):
     """The mailbox could not answer now."""
 
     def __init__(
@@ -37,22 +44,21 @@ class MailboxUnavailable(Retryable):
     ) -> None:
         super().__init__(message, retry_after=retry_after)
         self.may_have_happened = may_have_happened
-        """True if the call may have changed something: look before repeating it."""
 
 
 class MailboxUnreachable(MailboxUnavailable):
     """The mailbox could not be reached."""
 
 
-class LoginNeeded(Fatal):
+class LoginNeeded(Fatal, MailboxError):
     """Google no longer accepts this account's login. Log in again with `postroom account add gmail --email ...`."""
 
 
-class NotGmail(Fatal):
+class NotGmail(Fatal, MailboxError):
     """What answers at this address is not the Gmail API. Check the account's API address."""
 
 
-class CallRefused(Fatal):
+class CallRefused(Fatal, MailboxError):
     """The mailbox refused the call."""
 
     def __init__(self, message: str, *, status: int, reason: str) -> None:
@@ -61,11 +67,11 @@ class CallRefused(Fatal):
         self.reason = reason
 
 
-class LabelGone(Fatal):
+class LabelGone(Fatal, MailboxError):
     """The mailbox no longer has this label."""
 
 
-class PermissionMissing(NotAllowed):
+class PermissionMissing(NotAllowed, MailboxError):
     """The provider does not permit this for the account."""
 
     def __init__(self, message: str, *, reason: str, scope: str | None = None) -> None:
@@ -74,9 +80,9 @@ class PermissionMissing(NotAllowed):
         self.scope = scope
 
 
-class Gone(NotFound):
+class Gone(NotFound, MailboxError):
     """It is no longer in the mailbox."""
 
 
-class HistoryExpired(NotFound):
+class HistoryExpired(NotFound, MailboxError):
     """The mailbox no longer knows what changed since this cursor."""

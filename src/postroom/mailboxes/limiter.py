@@ -18,15 +18,8 @@ from itertools import count
 
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, Retryable
-from postroom.mailboxes.gmail.quota import MINUTE_S, QuotaProfile
-from postroom.mailboxes.pace import (
-    CallGate,
-    GateLimits,
-    Reserve,
-    Tuner,
-    TunerLimits,
-    tuner_limits_for,
-)
+from postroom.mailboxes.gmail.methods import MINUTE_S, QuotaProfile
+from postroom.mailboxes.pace import CallGate, GateLimits, Reserve, Tuner, TunerLimits, tuner_limits_for
 from postroom.mailboxes.ports import PriorityLane, UnitBudget, UnitGrant
 
 LEASE_LIFE_S = 0.75

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from math import ceil
 
-from postroom.domain.backoff import EQUAL_JITTER, Backoff
-from postroom.mailboxes.gmail.quota import MINUTE_S, GmailMethod, QuotaProfile
+from postroom.domain.clock import EQUAL_JITTER, Backoff
+from postroom.mailboxes.gmail.methods import MINUTE_S, GmailMethod, QuotaProfile
 from postroom.mailboxes.ports import PriorityLane
 
 _TICK_S = 0.001

@@ -1,4 +1,5 @@
-"""What every provider of a mailbox offers, in words that belong to no provider. `gmail.mailbox` is one implementation.
+"""What every provider of a mailbox offers, in words that belong to no provider. `gmail.mailbox` and
+`imap.mailbox` are its implementations.
 
 Messages and labels are known by ids that the provider gives and that never change their meaning. A cursor is an
 opaque place in the mailbox's history of changes. Errors are those of `mailboxes.errors`.
@@ -212,10 +213,13 @@ class Mailbox(Protocol):
         label_id: LabelId | None = None,
         everywhere: bool = True,
         page_size: int = PAGE_SIZE,
+        max_age_s: float = 0.0,
     ) -> AsyncIterator[ListedPage]:
         """Ids, nearly newest first; perhaps a little more than the span, never less.
 
-        `query` is in the search language of `mail.query`; without `everywhere`, spam and trash are left out.
+        `query` is in the search language of `mail.query`; without `everywhere`, spam and trash are left out. A caller
+        that also reads the changes since an earlier cursor may take a listing that is up to `max_age_s` old: what
+        happened since then is among the changes.
         """
 
     async def fetch(self, ids: Iterable[MessageId], detail: Detail = Detail.RAW) -> tuple[FetchResult, ...]:
@@ -239,8 +243,23 @@ class Mailbox(Protocol):
         Raises Gone if one no longer exists, unless the provider ignores that, and LabelGone if a label does not.
         """
 
-    async def append(self, raw: bytes, label_ids: Collection[LabelId] = (), thread_id: str | None = None) -> MessageId:
-        """Put a message into the mailbox as it is; the id that it got."""
+    async def confirm(self, ids: Collection[MessageId]) -> frozenset[MessageId]:
+        """Make sure that these are still what they are taken for, before one is certified. What was found again
+        without its bytes, as after a server numbered a folder anew, is read; returns those that could not be."""
+
+    async def append(
+        self,
+        raw: bytes,
+        label_ids: Collection[LabelId] = (),
+        thread_id: str | None = None,
+        received: datetime | None = None,
+    ) -> MessageId:
+        """Put a message into the mailbox as it is; the id that it got.
+
+        `received` is when it was received first. A provider that cannot set that comes as near as it can, and leaves
+        out labels that only it gives; read the message back to see. Without it the message arrives now. Raises Gone or
+        CallRefused where there is no such thread.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from postroom.domain.jobs import JobCatalogue, JobState, JobType, KeyUse, RetryPolicy, Schedule
-from postroom.queue.job import ClaimedJob, Enqueued, NewJob, QueueName
+from postroom.queue.job import ClaimedJob, Enqueued, NewJob, Postponed, QueueName
 
 if TYPE_CHECKING:
     from postroom.queue.context import Handler, JobContext, LeaseLost, PutOff
     from postroom.queue.jobqueue import CancelOutcome, FailedJobs, JobQueue
-    from postroom.queue.outcome import Postponed
 
 __all__ = [
     "CancelOutcome",
@@ -41,7 +40,6 @@ __all__ = [
 _MODULES = {
     **dict.fromkeys(["Handler", "JobContext", "LeaseLost", "PutOff"], "context"),
     **dict.fromkeys(["CancelOutcome", "FailedJobs", "JobQueue"], "jobqueue"),
-    "Postponed": "outcome",
 }
 
 

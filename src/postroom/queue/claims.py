@@ -10,15 +10,15 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any
 
 from postroom.db import Tx
-from postroom.db.database import bind_time, read_time
+from postroom.db.database import Statement, bind_time, read_time
 from postroom.domain.clock import utc_text
 from postroom.domain.jobs import JobState
-from postroom.domain.tiers import Tier
-from postroom.queue.job import FINISHED, ClaimedJob, QueueName
-from postroom.queue.outcome import Settlement
+from postroom.domain.terms import Tier
+from postroom.queue.job import FINISHED, ClaimedJob, QueueName, Settlement
 from postroom.queue.plan import Pick, Slots, StarvationGuard, plan
 from postroom.queue.sql import Statements, statements
 
@@ -64,15 +64,23 @@ class Claimant:
         held: Collection[str] = (),
     ) -> ClaimTurn:
         """Write the settlements, then fill the free slots (`None`: claim nothing). `held`: what is still under way."""
-        sql = statements(tx.dialect)
         refused = settle_within(tx, settlements, now) if settlements else set()
         if slots is None:
             return ClaimTurn(refused=refused)
-        guards = self._lock_guards(tx, sql)
-        recovered = self._recover(tx, sql, now, held) if recover else []
-        next_ripe = _promote(tx, sql, now)
-        claimed = self._claim(tx, sql, now, slots, guards) if slots.free else []
-        return ClaimTurn(claimed, refused, recovered, next_ripe)
+        sql = statements(tx.dialect)
+        # The guards come first: what they are locked for is read after that.
+        stale, ripe = self._stale(tx, now, held), {"now": bind_time(tx.dialect, now)}
+        guards, *found, _, [(next_ripe,)], heads = tx.batch(
+            (sql.guards, {}),
+            *([(sql.recover, stale)] if recover else ()),
+            (sql.promote, ripe),
+            (sql.next_ripe, {}),
+            (sql.heads, {"limit": slots.free}),
+        )
+        recovered = [RecoveredJob(job_id, kind, JobState(state), why) for job_id, kind, state, why in chain(*found)]
+        runs = {QueueName(queue): StarvationGuard(self.guard_limit, runs) for queue, *runs in guards}
+        claimed = self._claim(tx, sql, now, slots, runs, _lines(heads))
+        return ClaimTurn(claimed, refused, recovered, read_time(next_ripe))
 
     def heartbeat(self, tx: Tx, now: datetime, jobs: Iterable[ClaimedJob]) -> set[str]:
         """Extend the leases of these jobs; returns the ids of those that are still ours."""
@@ -84,43 +92,45 @@ class Claimant:
     def _lease_from(self, tx: Tx, now: datetime) -> dict[str, Any]:
         return {"now": bind_time(tx.dialect, now), "lease_expires_at": bind_time(tx.dialect, now + self.lease)}
 
-    def _lock_guards(self, tx: Tx, sql: Statements) -> dict[QueueName, StarvationGuard]:
-        rows = tx.rows(sql.guards)
-        return {QueueName(queue): StarvationGuard(self.guard_limit, runs) for queue, *runs in rows}
-
-    def _recover(self, tx: Tx, sql: Statements, now: datetime, held: Collection[str]) -> list[RecoveredJob]:
-        """Take back jobs that no worker runs. Jobs in `held` are running, even if a clock jumped; one that we
-        let go because the database did not answer, or of whose claim we never heard, is not.
+    def _stale(self, tx: Tx, now: datetime, held: Collection[str]) -> dict[str, Any]:
+        """Which jobs to take back: those that no worker runs. Jobs in `held` are running, even if a clock jumped; one
+        that we let go because the database did not answer, or of whose claim we never heard, is not.
 
         A heartbeat far in the future was made by a clock that has been set back since: it would hold its job forever.
         """
         absurd = bind_time(tx.dialect, now + _ABSURD_LEASES * self.lease)
-        given = {"now": bind_time(tx.dialect, now), "absurd": absurd, "ids": json.dumps([*held])}
-        rows = tx.rows(sql.recover, given)
-        return [RecoveredJob(job_id, job_type, JobState(state), reason) for job_id, job_type, state, reason in rows]
+        return {"now": bind_time(tx.dialect, now), "absurd": absurd, "ids": json.dumps([*held])}
 
     def _claim(
-        self, tx: Tx, sql: Statements, now: datetime, slots: Slots, guards: Mapping[QueueName, StarvationGuard]
+        self,
+        tx: Tx,
+        sql: Statements,
+        now: datetime,
+        slots: Slots,
+        guards: Mapping[QueueName, StarvationGuard],
+        heads: Mapping[tuple[QueueName, Tier], list[str]],
     ) -> list[tuple[Pick, ClaimedJob]]:
-        heads = _heads(tx, sql, slots.free)
-        if not heads:
-            return []
         before = {queue: list(guard.runs) for queue, guard in guards.items()}
         picks = plan(slots, heads, guards)
-        for queue, guard in guards.items():
-            if guard.runs != before[queue]:
-                high, interactive = guard.runs
-                run = {"run_high_priority": high, "run_interactive": interactive}
-                tx.rows(sql.set_guard, {"queue_name": queue.value, **run})
+        if not picks:
+            return []
+        moved = [(queue, guard.runs) for queue, guard in guards.items() if guard.runs != before[queue]]
         ids = json.dumps([pick.job_id for pick in picks])
-        claim = {"ids": ids, "worker_id": self.worker_id, **self._lease_from(tx, now)}
-        rows = {row[0]: row for row in tx.rows(sql.claim, claim)}
-        return [(pick, _claimed_job(pick, rows[pick.job_id], now)) for pick in picks if pick.job_id in rows]
+        *_, claimed = tx.batch(
+            *(
+                (sql.set_guard, {"queue_name": queue.value, "run_high_priority": high, "run_interactive": interactive})
+                for queue, (high, interactive) in moved
+            ),
+            (sql.claim, {"ids": ids, "worker_id": self.worker_id, **self._lease_from(tx, now)}),
+        )
+        rows = {row[0]: row for row in claimed}
+        waited = _Waits(now)
+        return [(pick, _claimed_job(pick, rows[pick.job_id], waited)) for pick in picks if pick.job_id in rows]
 
 
-def _heads(tx: Tx, sql: Statements, limit: int) -> dict[tuple[QueueName, Tier], list[str]]:
+def _lines(heads: Sequence[Sequence[Any]]) -> dict[tuple[QueueName, Tier], list[str]]:
     lines: dict[tuple[str, str], list[tuple[int, int, str]]] = {}
-    for queue, tier, job_id, priority, seq in tx.rows(sql.heads, {"limit": limit}):
+    for queue, tier, job_id, priority, seq in heads:
         lines.setdefault((queue, tier), []).append((-priority, seq, job_id))
     return {
         (QueueName(queue), Tier(tier)): [job_id for _, _, job_id in sorted(line)]
@@ -128,9 +138,20 @@ def _heads(tx: Tx, sql: Statements, limit: int) -> dict[tuple[QueueName, Tier], 
     }
 
 
-def _claimed_job(pick: Pick, row: Sequence[Any], now: datetime) -> ClaimedJob:
+class _Waits(dict[tuple[Any, Any], float]):
+    """How long jobs have waited, by what their rows say: those enqueued together say the same."""
+
+    def __init__(self, now: datetime) -> None:
+        super().__init__()
+        self._now = now
+
+    def __missing__(self, said: tuple[Any, Any]) -> float:
+        self[said] = max((self._now - _since(*said)).total_seconds(), 0.0)
+        return self[said]
+
+
+def _claimed_job(pick: Pick, row: Sequence[Any], waited: _Waits) -> ClaimedJob:
     job_id, job_type, payload, attempt, max_attempts, fence, queued_at, not_before = row
-    since = _since(queued_at, not_before)
     return ClaimedJob(
         id=job_id,
         type=job_type,
@@ -140,7 +161,7 @@ def _claimed_job(pick: Pick, row: Sequence[Any], now: datetime) -> ClaimedJob:
         attempt=attempt,
         max_attempts=max_attempts,
         fence=fence,
-        waited_s=max((now - since).total_seconds(), 0.0),
+        waited_s=waited[queued_at, not_before],
     )
 
 
@@ -154,12 +175,23 @@ def settle_within(tx: Tx, settlements: Sequence[tuple[ClaimedJob, Settlement]], 
     """Write what became of these jobs; returns the ids that were refused, because their claim is no longer in force."""
     sql = statements(tx.dialect)
     moment = bind_time(tx.dialect, now)
-    written: list[Sequence[Any]] = []
-    if fences := {job.id: job.fence for job, settlement in settlements if settlement.is_plain_completion}:
-        written += tx.rows(sql.complete, {"fences": json.dumps(fences), "now": moment})
-    if rows := [_settled_row(job, s, now) for job, s in settlements if not s.is_plain_completion]:
-        written += tx.rows(sql.settle, {"rows": json.dumps(rows), "now": moment})
-    return {job.id for job, _ in settlements} - {job_id for (job_id,) in written}
+    completed: dict[tuple[int, str | None], list[str]] = {}
+    others: list[tuple[ClaimedJob, Settlement]] = []
+    for job, settlement in settlements:
+        # Many results at once, each different, are better written as the rows of one statement.
+        if settlement.is_completion and (settlement.result_json is None or len(settlements) == 1):
+            completed.setdefault((job.fence, settlement.result_json), []).append(job.id)
+        else:
+            others.append((job, settlement))
+    writes: list[Statement] = [
+        (sql.complete, {"ids": json.dumps(ids), "fence": fence, "result": result, "now": moment})
+        for (fence, result), ids in completed.items()
+    ]
+    if others:
+        rows = json.dumps([_settled_row(job, settlement, now) for job, settlement in others])
+        writes.append((sql.settle, {"rows": rows, "ids": json.dumps([job.id for job, _ in others]), "now": moment}))
+    written = {job_id for rows in tx.batch(*writes) for (job_id,) in rows}
+    return {job.id for job, _ in settlements} - written
 
 
 def _settled_row(job: ClaimedJob, settlement: Settlement, now: datetime) -> dict[str, Any]:
@@ -174,17 +206,3 @@ def _settled_row(job: ClaimedJob, settlement: Settlement, now: datetime) -> dict
         "result": settlement.result_json,
         "finished_at": utc_text(now) if settlement.state in FINISHED else None,
     }
-
-
-def _promote(tx: Tx, sql: Statements, now: datetime) -> datetime | None:
-    """Make jobs whose time has come claimable; returns when the next one will be."""
-    next_ripe = _next_ripe(tx, sql)
-    if next_ripe is not None and next_ripe <= now:
-        tx.rows(sql.promote, {"now": bind_time(tx.dialect, now)})
-        next_ripe = _next_ripe(tx, sql)
-    return next_ripe
-
-
-def _next_ripe(tx: Tx, sql: Statements) -> datetime | None:
-    [(moment,)] = tx.rows(sql.next_ripe)
-    return read_time(moment)

@@ -2,7 +2,7 @@
 away.
 
 A step is written before its work and again after it. Both writes check the claim, so a worker that has lost its lease
-is stopped here instead of acting on the outside.
+is stopped here instead of acting on the outside. Either may be part of a transaction that the handler makes anyway.
 """
 
 from __future__ import annotations
@@ -12,49 +12,56 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 
-from postroom.db import Tx
+from postroom.db import Prepared, Tx
 from postroom.db.tables.queue import job_steps, jobs
 from postroom.domain.errors import PostroomError
 from postroom.domain.ids import new_id
 from postroom.domain.jobs import JobState
 from postroom.queue.claims import settle_within
-from postroom.queue.job import ClaimedJob, Json
+from postroom.queue.job import ClaimedJob, Json, Postponed, Settlement, describe, encode_result
 from postroom.queue.jobqueue import JobQueue
-from postroom.queue.outcome import Postponed, Settlement, describe, encode_result
 
 
 class LeaseLost(PostroomError):
     """This job was cancelled or handed to another worker; what this one still does would be done twice."""
 
 
+# Made once: every write of a handler begins with the first, and to build a statement takes longer than to run it.
+_CLAIM_IN_FORCE = Prepared(
+    select(jobs.c.id).where(
+        jobs.c.id == bindparam("job"), jobs.c.fence == bindparam("claim_fence"), jobs.c.lease_expires_at.is_not(None)
+    )
+)
+_BEGIN_STEP = Prepared(insert(job_steps))
+_END_STEP = Prepared(
+    update(job_steps)
+    .where(job_steps.c.id == bindparam("step"))
+    .values(finished_at=bindparam("now"), result_json=bindparam("result"), error=bindparam("reason"))
+)
+
+
 def check_claim(tx: Tx, job: ClaimedJob) -> None:
     """Raise LeaseLost unless this claim is still the one in force; holds until the transaction ends."""
-    query = select(jobs.c.id).where(
-        jobs.c.id == job.id, jobs.c.fence == job.fence, jobs.c.lease_expires_at.is_not(None)
-    )
-    if tx.execute(tx.locking(query)).first() is None:
+    if not tx.run(_CLAIM_IN_FORCE, {"job": job.id, "claim_fence": job.fence}, lock=True):
         raise LeaseLost()
 
 
 def begin_step(tx: Tx, job: ClaimedJob, name: str, now: datetime) -> str:
-    check_claim(tx, job)
+    """In a transaction that has checked the claim."""
     step_id = new_id()
-    tx.execute(insert(job_steps).values(id=step_id, job_id=job.id, name=name, attempt=job.attempt, started_at=now))
+    row = {"id": step_id, "job_id": job.id, "name": name, "attempt": job.attempt, "started_at": now}
+    tx.run(_BEGIN_STEP, row)
     return step_id
 
 
-def end_step(
-    tx: Tx, job: ClaimedJob, step_id: str, now: datetime, *, result: Json = None, error: str | None = None
-) -> None:
-    check_claim(tx, job)
+def end_step(tx: Tx, step_id: str, now: datetime, *, result: Json = None, error: str | None = None) -> None:
+    """In a transaction that has checked the claim."""
     encoded = None if result is None else json.dumps(result)
-    tx.execute(
-        update(job_steps).where(job_steps.c.id == step_id).values(finished_at=now, result_json=encoded, error=error)
-    )
+    tx.run(_END_STEP, {"step": step_id, "now": now, "result": encoded, "reason": error})
 
 
 T = TypeVar("T")
@@ -71,7 +78,15 @@ class PutOff:
 class JobStep:
     """A step under way; what is assigned to `result` is kept with it."""
 
-    result: Json = None
+    def __init__(self, step_id: str) -> None:
+        self.id = step_id
+        self.result: Json = None
+        self.is_ended = False
+
+    def end(self, tx: Tx, now: datetime) -> None:
+        """End it in the last transaction of the handler, instead of in one of its own after the block."""
+        end_step(tx, self.id, now, result=self.result)
+        self.is_ended = True
 
 
 class JobContext:
@@ -80,6 +95,8 @@ class JobContext:
         self.job = job
         self.is_settled = False
         """What becomes of the job is written already."""
+        self.account: Any = None
+        """The account that the job names, where a wrapper of its handler has just read it."""
 
     async def write(self, transaction: Callable[[Tx], T]) -> T:
         """Run a transaction that is committed only if this job is still ours."""
@@ -123,23 +140,31 @@ class JobContext:
             raise LeaseLost()
 
     def record_step(self, tx: Tx, name: str, started_at: datetime, result: Json = None) -> None:
-        """A step that is over, in the transaction of what it did: cheaper than `step` for many short jobs."""
-        step_id = begin_step(tx, self.job, name, started_at)
-        end_step(tx, self.job, step_id, self.queue.clock.now(), result=result)
+        """A step that is over, in the transaction of what it did: cheaper than `step` for many short jobs. That
+        transaction has checked the claim."""
+        row = {"id": new_id(), "job_id": self.job.id, "name": name, "attempt": self.job.attempt}
+        row |= {"started_at": started_at, "finished_at": self.queue.clock.now()}
+        tx.run(_BEGIN_STEP, row | {"result_json": None if result is None else json.dumps(result)})
+
+    def begin_step(self, tx: Tx, name: str) -> str:
+        """Begin a step in a transaction of the handler; `step` takes the id, and its block comes right after."""
+        return begin_step(tx, self.job, name, self.queue.clock.now())
 
     @asynccontextmanager
-    async def step(self, name: str) -> AsyncIterator[JobStep]:
-        """Record a step before its work begins, and how it ended."""
-        clock, database, job = self.queue.clock, self.queue.database, self.job
-        step_id = await database.write(lambda tx: begin_step(tx, job, name, clock.now()))
-        step = JobStep()
+    async def step(self, name: str, begun: str | None = None) -> AsyncIterator[JobStep]:
+        """Record a step before its work begins, unless that is done already, and how it ended."""
+        clock = self.queue.clock
+        if begun is None:
+            begun = await self.write(lambda tx: self.begin_step(tx, name))
+        step = JobStep(begun)
         try:
             yield step
         except Exception as error:
             reason = describe(error)
-            await database.write(lambda tx: end_step(tx, job, step_id, clock.now(), error=reason))
+            await self.write(lambda tx: end_step(tx, step.id, clock.now(), error=reason))
             raise
-        await database.write(lambda tx: end_step(tx, job, step_id, clock.now(), result=step.result))
+        if not step.is_ended:
+            await self.write(lambda tx: end_step(tx, step.id, clock.now(), result=step.result))
 
 
 Handler = Callable[[JobContext], Awaitable[Json]]

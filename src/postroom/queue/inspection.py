@@ -16,7 +16,7 @@ from postroom.db.database import driver_sql, read_time
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import parse_id
 from postroom.domain.jobs import JobState
-from postroom.domain.tiers import Tier
+from postroom.domain.terms import Tier
 from postroom.queue.job import FINISHED, Json, QueueName
 
 MOST_JOBS_LISTED = 1_000

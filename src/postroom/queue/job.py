@@ -1,16 +1,22 @@
-"""What a job is before, while and after it runs."""
+"""What a job is before, while and after it runs; and from what its handler did to what becomes of it, a pure
+decision.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from functools import cache
+from random import Random
+from typing import Any, assert_never
 
-from postroom.domain.jobs import JobState
-from postroom.domain.tiers import Tier
+from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable
+from postroom.domain.jobs import LONGEST_POSTPONEMENT, JobState, RetryPolicy
+from postroom.domain.terms import Tier
+from postroom.telemetry.logs import clean
 
 Json = Any
 Payload = Mapping[str, Json]
@@ -74,3 +80,137 @@ class ClaimedJob:
     @property
     def is_last_attempt(self) -> bool:
         return self.attempt >= self.max_attempts
+
+
+_LONGEST_ERROR = 4_000
+_MOST_CAUSES = 5
+
+
+class Postponed(PostroomError):
+    """It is not this job's turn yet."""
+
+    def __init__(self, wait: timedelta, message: str | None = None) -> None:
+        """For a handler that has done nothing yet: the job comes back after `wait`, and the attempt does not count."""
+        super().__init__(message)
+        self.wait = wait
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    result: Json = None
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The handler raised; any error that is not one of ours is a bug or a surprise, and worth another attempt."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    limit: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The worker is going away; the attempt does not count."""
+
+
+Outcome = Succeeded | Raised | TimedOut | Interrupted
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """The next state of a job, as it will be written."""
+
+    state: JobState
+    attempts: int
+    not_before: datetime | None = None
+    error: str | None = None
+    result_json: str | None = None
+
+    @property
+    def is_completion(self) -> bool:
+        """Done, with nothing to say but a result: how most attempts end."""
+        return self.state is JobState.COMPLETED and self.error is None
+
+
+@cache
+def plain_completion(attempt: int) -> Settlement:
+    return Settlement(JobState.COMPLETED, attempt)
+
+
+def settle(job: ClaimedJob, outcome: Outcome, policy: RetryPolicy, now: datetime, random: Random) -> Settlement:
+    match outcome:
+        case Succeeded(None):
+            return plain_completion(job.attempt)
+        case Succeeded(result):
+            return _completed(job, result)
+        case Interrupted():
+            return Settlement(JobState.QUEUED, job.attempt - 1)
+        case TimedOut(limit):
+            message = f"ran longer than its time limit of {limit.total_seconds():g} s"
+            return _again_or_failed(job, message, policy.delay(job.attempt, random), now)
+        case Raised(Postponed() as later):
+            not_before = now + min(max(later.wait, timedelta()), LONGEST_POSTPONEMENT)
+            return Settlement(JobState.QUEUED, job.attempt - 1, not_before=not_before)
+        case Raised(error):
+            message = describe(error)
+            if isinstance(error, Fatal | BadInput | NotAllowed):
+                return Settlement(JobState.FAILED, job.attempt, error=message)
+            asked = error.retry_after if isinstance(error, Retryable) else None
+            return _again_or_failed(job, message, policy.delay(job.attempt, random, asked), now)
+        case _:
+            assert_never(outcome)
+
+
+def describe(error: BaseException) -> str:
+    """The error and its causes in one line, innermost last. A cause that says the same is left out."""
+    parts: list[str] = []
+    link: BaseException | None = error
+    for _ in range(_MOST_CAUSES):  # an error may be raised from itself
+        if link is None:
+            break
+        part = f"{type(link).__name__}: {_text_of(link)}".removesuffix(": ")
+        if part not in parts:
+            parts.append(part)
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    return storable(clean(" <- ".join(parts)))
+
+
+def _text_of(error: BaseException) -> str:
+    """The error's text; an error whose text cannot be made must not end the worker."""
+    try:
+        return str(error)
+    except Exception as trouble:
+        return f"(its text cannot be read: {type(trouble).__name__})"
+
+
+def storable(text: str) -> str:
+    """Any text as one that both databases accept, of bounded length."""
+    whole = text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+    return whole if len(whole) <= _LONGEST_ERROR else whole[: _LONGEST_ERROR - 1] + "…"
+
+
+def encode_result(result: Json) -> str | None:
+    """A handler's result as it is stored; one that is not JSON is a fault of the handler."""
+    try:
+        return None if result is None else json.dumps(result, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Fatal(f"the handler's result is not JSON: {error}") from None
+
+
+def _completed(job: ClaimedJob, result: Json) -> Settlement:
+    try:
+        return Settlement(JobState.COMPLETED, job.attempt, result_json=encode_result(result))
+    except Fatal as error:
+        return Settlement(JobState.FAILED, job.attempt, error=describe(error))
+
+
+def _again_or_failed(job: ClaimedJob, message: str, delay: timedelta, now: datetime) -> Settlement:
+    if job.is_last_attempt:
+        return Settlement(
+            JobState.FAILED, job.attempt, error=f"gave up after {job.attempt} attempts; the last: {message}"
+        )
+    return Settlement(JobState.QUEUED, job.attempt, not_before=now + delay, error=message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,12 +14,14 @@ from postroom.db import Database, Tx
 from postroom.db.database import Topic
 from postroom.db.tables.queue import jobs
 from postroom.domain.clock import Clock, require_utc
-from postroom.domain.errors import BadInput, NotFound
+from postroom.domain.errors import BadInput, NotFound, Retryable
 from postroom.domain.ids import parse_id
 from postroom.domain.jobs import JobCatalogue, JobState, Schedule
 from postroom.queue import enqueue, inspection, schedules
 from postroom.queue.enqueue import reserve
 from postroom.queue.job import FINISHED, Enqueued, NewJob, Payload
+
+_MOST_GATHERED = 100
 
 
 class CancelOutcome(StrEnum):
@@ -116,11 +119,29 @@ def _arm(tx: Tx, ids: list[str], now: datetime) -> None:
         tx.execute(update(jobs).where(jobs.c.id == job_id).values(seq=seq, **armed))
 
 
+@dataclass(frozen=True, slots=True)
+class _WaitingEnqueue:
+    jobs: Sequence[NewJob]
+    answer: asyncio.Future[list[Enqueued]]
+
+    def tell(self, result: list[Enqueued] | BaseException) -> None:
+        """The caller may have gone."""
+        if self.answer.done():
+            return
+        if isinstance(result, BaseException):
+            self.answer.set_exception(result)
+        else:
+            self.answer.set_result(result)
+
+
 class JobQueue:
     def __init__(self, database: Database, catalogue: JobCatalogue, clock: Clock) -> None:
         self.database = database
         self.catalogue = catalogue
         self.clock = clock
+        self._is_enqueueing = False
+        self._waiting: list[_WaitingEnqueue] = []
+        self._gathered: asyncio.Task[None] | None = None
 
     def add(self, tx: Tx, *jobs: NewJob) -> list[Enqueued]:
         """Enqueue within a transaction, so that the jobs exist exactly if what they follow from does."""
@@ -129,7 +150,52 @@ class JobQueue:
         return answers
 
     async def enqueue(self, *jobs: NewJob) -> list[Enqueued]:
+        """Enqueue in a transaction. Calls that come while one is under way share the next on PostgreSQL; SQLite's
+        writer gathers commits by itself."""
+        if not self.database.writes_at_once:
+            return await self._enqueue_alone(jobs)
+        if self._is_enqueueing:
+            waiting = _WaitingEnqueue(jobs, asyncio.get_running_loop().create_future())
+            self._waiting.append(waiting)
+            return await waiting.answer
+        self._is_enqueueing = True
+        try:
+            return await self._enqueue_alone(jobs)
+        finally:
+            if self._waiting:
+                self._gathered = asyncio.create_task(self._enqueue_gathered())
+            else:
+                self._is_enqueueing = False
+
+    async def _enqueue_alone(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         return await self.database.write(lambda tx: self.add(tx, *jobs))
+
+    async def _enqueue_gathered(self) -> None:
+        try:
+            while self._waiting:
+                group, self._waiting = self._waiting[:_MOST_GATHERED], self._waiting[_MOST_GATHERED:]
+                await self._enqueue_group([each for each in group if not each.answer.done()])
+                await asyncio.sleep(0)  # callers with their answer may enqueue again, and share the next one
+        finally:
+            self._is_enqueueing = False
+            for each in self._waiting:  # there are some only if this task was cancelled
+                each.answer.cancel()
+
+    async def _enqueue_group(self, group: Sequence[_WaitingEnqueue]) -> None:
+        """One transaction for all. If it is refused, for what one of them asks, each gets a transaction of its own."""
+        try:
+            answers = iter(await self._enqueue_alone([job for each in group for job in each.jobs]))
+        except asyncio.CancelledError:
+            for each in group:
+                each.answer.cancel()
+            raise
+        except BaseException as error:  # whatever it is, it belongs to the callers
+            one_by_one = len(group) > 1 and not isinstance(error, Retryable)
+            for each in group:
+                await self._enqueue_group([each]) if one_by_one else each.tell(error)
+        else:
+            for each in group:
+                each.tell([next(answers) for _ in each.jobs])
 
     async def enqueue_scheduled(
         self, job_type: str, payload: Payload, key: str | None, priority: int, not_before: datetime

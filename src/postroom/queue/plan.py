@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import NamedTuple
 
-from postroom.domain.tiers import TIERS, Tier
+from postroom.domain.terms import TIERS, Tier
 from postroom.queue.job import QueueName
 
 
@@ -35,12 +35,12 @@ class StarvationGuard:
                     return lower
         return _first_waiting(lines, 0)
 
-    def served(self, rank: int) -> None:
-        """Remember a service. A count stops at the limit: all beyond it mean the same."""
+    def served(self, rank: int, times: int = 1) -> None:
+        """Remember services. A count stops at the limit: all beyond it mean the same."""
         for higher in range(rank):
             self.runs[higher] = 0
         if rank < len(self.runs) and self.runs[rank] < self._limit:
-            self.runs[rank] += 1
+            self.runs[rank] = min(self.runs[rank] + times, self._limit)
 
 
 def _first_waiting(lines: Sequence[Sized], start: int) -> int | None:
@@ -78,17 +78,15 @@ def plan(slots: Slots, heads: Heads, guards: Mapping[QueueName, StarvationGuard]
         turns.rotate(-1)
     while turns and len(picks) < slots.free:
         line = turns.popleft()
+        if not turns:
+            picks += line.serve_rest(slots.free - len(picks))
+            break
         pick = line.serve()
         if pick is not None:
             picks.append(pick)
             turns.append(line)
     history = _Line(QueueName.HISTORY, heads, guards[QueueName.HISTORY])
-    for _ in range(min(slots.history, slots.free - len(picks))):
-        pick = history.serve()
-        if pick is None:
-            break
-        picks.append(pick)
-    return picks
+    return picks + history.serve_rest(min(slots.history, slots.free - len(picks)))
 
 
 class _Line:
@@ -106,6 +104,25 @@ class _Line:
         override = any(self._tiers[:rank])
         self._guard.served(rank)
         return Pick(self._tiers[rank].popleft(), self.queue, TIERS[rank], override)
+
+    def serve_rest(self, count: int) -> list[Pick]:
+        """So many services in a row. Where a single tier waits, there is nothing to choose, and all are one step."""
+        picks: list[Pick] = []
+        while len(picks) < count:
+            waiting = [rank for rank, tier in enumerate(self._tiers) if tier]
+            if len(waiting) == 1:
+                return picks + self._serve_tier(waiting[0], count - len(picks))
+            pick = self.serve()
+            if pick is None:
+                break
+            picks.append(pick)
+        return picks
+
+    def _serve_tier(self, rank: int, count: int) -> list[Pick]:
+        line = self._tiers[rank]
+        ids = [line.popleft() for _ in range(min(count, len(line)))]
+        self._guard.served(rank, len(ids))
+        return [Pick(job_id, self.queue, TIERS[rank], override=False) for job_id in ids]
 
 
 def first_after(picks: Iterable[Pick]) -> QueueName:

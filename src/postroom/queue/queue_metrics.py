@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from postroom.domain.series import Series
-from postroom.domain.tiers import TIERS, Tier
+from postroom.domain.terms import TIERS, Tier
 from postroom.queue.job import ClaimedJob, QueueName
 from postroom.queue.plan import Pick
 from postroom.telemetry.metrics import meter
@@ -24,16 +24,15 @@ _finished = meter.create_counter(
     "butlers.switchboard.queue.settled", unit="{job}", description="attempts that ended, by job type and outcome"
 )
 _WAITS = {queue: Series(f"queue.wait.{queue}") for queue in QueueName}
+_OF_LINE = {
+    (queue, tier): {"policy_tier": tier.value, "queue_name": queue.value} for queue in QueueName for tier in TIERS
+}
 _ENDS = {"failed": Series.JOBS_FAILED, "retried": Series.JOBS_RETRIED}
 _depths: dict[tuple[QueueName, Tier], int] = {}
 
 
 def _observe_depth(options: CallbackOptions) -> Iterable[Observation]:
-    return [
-        Observation(_depths.get((queue, tier), 0), {"policy_tier": tier.value, "queue_name": queue.value})
-        for queue in QueueName
-        for tier in TIERS
-    ]
+    return [Observation(_depths.get(line, 0), attributes) for line, attributes in _OF_LINE.items()]
 
 
 meter.create_observable_gauge(
@@ -46,19 +45,15 @@ meter.create_observable_gauge(
 
 def record_claims(claimed: Iterable[tuple[Pick, ClaimedJob]]) -> None:
     counts: Counter[tuple[QueueName, Tier, bool]] = Counter()
-    for pick, job in claimed:
-        counts[pick.queue, pick.tier, pick.override] += 1
-        RECORDER.time(_WAITS[pick.queue], job.waited_s)
-        _waited.record(job.waited_s, {"policy_tier": pick.tier.value, "queue_name": pick.queue.value})
+    waits: dict[QueueName, Counter[float]] = defaultdict(Counter)
+    for (_, queue, tier, override), job in claimed:
+        counts[queue, tier, override] += 1
+        waits[queue][job.waited_s] += 1
+        _waited.record(job.waited_s, _OF_LINE[queue, tier])
+    for queue, lengths in waits.items():
+        RECORDER.times(_WAITS[queue], lengths)
     for (queue, tier, override), count in counts.items():
-        _dequeued.add(
-            count,
-            {
-                "policy_tier": tier.value,
-                "queue_name": queue.value,
-                "starvation_override": "true" if override else "false",
-            },
-        )
+        _dequeued.add(count, {**_OF_LINE[queue, tier], "starvation_override": "true" if override else "false"})
 
 
 def record_settled(counts: Mapping[tuple[str, str], int]) -> None:

@@ -21,7 +21,7 @@ from postroom.db.tables.queue import schedules
 from postroom.domain.errors import BadInput
 from postroom.domain.jobs import JobCatalogue, KeyUse, Schedule
 from postroom.queue import enqueue
-from postroom.queue.job import NewJob
+from postroom.queue.job import NewJob, QueueName
 from postroom.queue.sql import statements
 from postroom.telemetry import logs
 
@@ -116,7 +116,8 @@ def fire_due_schedules(tx: Tx, catalogue: JobCatalogue, now: datetime) -> list[s
             continue
         changes: dict[str, Any] = {"next_at": rhythm.next_after(min(row.next_at, now), now)}
         if row.next_at <= now:
-            job = NewJob(row.job_type, json.loads(row.payload_json), key=row.idempotency_key)
+            queue = QueueName.HISTORY if catalogue[row.job_type].in_history else QueueName.WORK
+            job = NewJob(row.job_type, json.loads(row.payload_json), queue, key=row.idempotency_key)
             enqueue.insert(tx, catalogue, [job], now)
             changes["last_fired_at"] = now
             fired.append(row.name)

@@ -1,7 +1,8 @@
 """Runs jobs: claims up to its free slots, keeps leases alive, settles what is done, and leaves in good order.
 
 One coroutine, `_serve`, talks to the database about jobs: each of its turns writes all outcomes that have gathered and
-fills the slots that are free. Everything else only tells it that something changed.
+fills the slots that are free. Everything else only tells it that something changed. Where the database can do both at
+once, many outcomes are written on a connection of their own, while the next jobs are claimed.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections import Counter
-from collections.abc import Coroutine, Mapping
+from collections import Counter, deque
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
+from math import inf
 from random import Random
 from typing import Any
 
@@ -26,9 +29,19 @@ from postroom.domain.jobs import JobState, RetryPolicy
 from postroom.queue import inspection, queue_metrics, schedules
 from postroom.queue.claims import Claimant, ClaimTurn
 from postroom.queue.context import Handler, JobContext, LeaseLost
-from postroom.queue.job import ClaimedJob, QueueName
+from postroom.queue.job import (
+    ClaimedJob,
+    Interrupted,
+    Outcome,
+    QueueName,
+    Raised,
+    Settlement,
+    Succeeded,
+    TimedOut,
+    plain_completion,
+    settle,
+)
 from postroom.queue.jobqueue import JobQueue
-from postroom.queue.outcome import Interrupted, Outcome, Raised, Settlement, Succeeded, TimedOut, settle
 from postroom.queue.plan import Slots, first_after
 from postroom.settings import QueueSettings, WorkerSettings
 from postroom.telemetry import logs
@@ -41,6 +54,10 @@ _AFTER_TROUBLE_S = 1.0
 _LONGEST_NAP_S = 60.0
 _RECOVER_EVERY_S = 1.0
 _MOST_CLAIMED_AT_ONCE = 250
+_SETTLED_APART = 50
+"""So many outcomes are written beside the claim and not before it, where the database can do both at once."""
+_FIRST_RUNNERS = 8
+_DONE = Succeeded()
 
 
 class _Stop(StrEnum):
@@ -57,8 +74,9 @@ class _Run:
 
     context: JobContext
     lease_ends: float  # on the monotonic clock: past it, others may have the job
-    task: asyncio.Task[Outcome | None] | None = None
+    task: asyncio.Task[None] | None = None  # None: it has not begun
     stop: _Stop | None = None
+    time_limit_ends: float = inf  # on the loop's clock
 
     @property
     def job(self) -> ClaimedJob:
@@ -66,9 +84,43 @@ class _Run:
 
     def end(self, why: _Stop) -> None:
         """Stop the handler. One that has completed its job has no lease to lose, but must end too."""
-        if self.task is not None and not (why is _Stop.LEASE_LOST and self.context.is_settled):
-            self.stop = self.stop or why
+        if why is _Stop.LEASE_LOST and self.context.is_settled:
+            return
+        self.stop = self.stop or why
+        if self.task is not None:
             self.task.cancel()
+
+
+class _TimeLimits:
+    """Ends attempts that run for too long, with one timer for all: it is set for the first limit to be reached."""
+
+    def __init__(self, runs: Mapping[str, _Run]) -> None:
+        self._runs = runs
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, run: _Run, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        run.time_limit_ends = loop.time() + seconds
+        if self._timer is None or run.time_limit_ends < self._timer.when():
+            self._set(loop, run.time_limit_ends)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _set(self, loop: asyncio.AbstractEventLoop, when: float) -> None:
+        self.close()
+        self._timer = loop.call_at(when, self._end_late, loop)
+
+    def _end_late(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        for run in self._runs.values():
+            if run.time_limit_ends <= loop.time():
+                run.time_limit_ends = inf
+                run.end(_Stop.TIME_LIMIT)
+        first = min((run.time_limit_ends for run in self._runs.values()), default=inf)
+        if first < inf:
+            self._set(loop, first)
 
 
 class Worker:
@@ -92,6 +144,8 @@ class Worker:
         self._random = random or Random()  # noqa: S311 (jitter, not a secret)
         self._until_idle = until_idle
         self._runs: dict[str, _Run] = {}
+        self._to_begin: deque[_Run] = deque()
+        self._limits = _TimeLimits(self._runs)
         self._settlements: list[tuple[ClaimedJob, Settlement]] = []
         self._first = QueueName.LIVE
         self._changed = asyncio.Event()
@@ -130,6 +184,8 @@ class Worker:
             try:
                 await self._serve(group)
             finally:
+                self._to_begin.clear()
+                self._limits.close()
                 for task in side_tasks:
                     task.cancel()
 
@@ -182,8 +238,22 @@ class Worker:
         slots = None if self._stopping else self._slots()
         if not settlements and slots is None:
             return ClaimTurn()
+        if slots is None or len(settlements) < _SETTLED_APART or not self._queue.database.writes_at_once:
+            return await self._write_turn(settlements, slots)
+        settling = [job.id for job, _ in settlements]
+        settled, turn = await asyncio.gather(
+            self._write_turn(settlements, None), self._write_turn([], slots, settling=settling)
+        )
+        if settled is None:
+            asyncio.get_running_loop().call_later(_AFTER_TROUBLE_S, self._changed.set)
+        return turn
+
+    async def _write_turn(
+        self, settlements: list[tuple[ClaimedJob, Settlement]], slots: Slots | None, settling: Sequence[str] = ()
+    ) -> ClaimTurn | None:
+        """`settling`: jobs that are done, and whose outcome is being written meanwhile."""
         now = self._queue.clock.now()
-        recover, held = self._recovery_is_due(), list(self._runs)
+        recover, held = slots is not None and self._recovery_is_due(), [*self._runs, *settling]
         try:
             turn = await self._queue.database.write(
                 lambda tx: self._claimant.take_turn(tx, now, settlements, slots, recover=recover, held=held)
@@ -223,20 +293,40 @@ class Worker:
             if job.id in self._runs:
                 self._runs[job.id].end(_Stop.LEASE_LOST)
             run = self._runs[job.id] = _Run(JobContext(self._queue, job), lease_ends)
-            run.task = group.create_task(self._attempt(run))
-            run.task.add_done_callback(partial(self._ended, run))
+            self._to_begin.append(run)
+        self._add_runners(group, _FIRST_RUNNERS)
+        asyncio.get_running_loop().call_soon(self._add_runners, group)
 
-    def _ended(self, run: _Run, task: asyncio.Task[Outcome | None]) -> None:
-        """An attempt has ended, or was cancelled before its first step."""
-        if self._runs.get(run.job.id) is run:
-            del self._runs[run.job.id]
-        called_off = Interrupted() if run.stop is _Stop.DRAIN else None
-        outcome = called_off if task.cancelled() else task.result()
+    def _add_runners(self, group: asyncio.TaskGroup, most: int = _MOST_CLAIMED_AT_ONCE) -> None:
+        for _ in range(min(len(self._to_begin), most)):
+            group.create_task(self._run_attempts(group))
+
+    async def _run_attempts(self, group: asyncio.TaskGroup) -> None:
+        """Run attempts one after the other, so that short ones cost no task each. If the first ones have to wait, every
+        other gets a task too. An attempt that was stopped, or that left something behind in the context of its task, is
+        the last one of that task."""
+        loop, task, context = asyncio.get_running_loop(), asyncio.current_task(), copy_context()
+        while self._to_begin:
+            run = self._to_begin.popleft()
+            run.task = task
+            outcome = await self._attempt(run)
+            run.task = None
+            self._ended(run, outcome)
+            if run.stop or (task is not None and task.cancelling()) or copy_context() != context:
+                loop.call_soon(self._add_runners, group)
+                return
+
+    def _ended(self, run: _Run, outcome: Outcome | None) -> None:
+        job = run.context.job
+        if self._runs.get(job.id) is run:
+            del self._runs[job.id]
         if outcome is not None and not run.context.is_settled:
-            self._settlements.append((run.job, self._settle(run.job, outcome)))
+            self._settlements.append((job, self._settle(job, outcome)))
         self._changed.set()
 
     def _settle(self, job: ClaimedJob, outcome: Outcome) -> Settlement:
+        if isinstance(outcome, Succeeded) and outcome.result is None:
+            return plain_completion(job.attempt)
         try:
             return settle(job, outcome, self._policy(job), self._queue.clock.now(), self._random)
         except Exception:
@@ -245,15 +335,18 @@ class Worker:
 
     async def _attempt(self, run: _Run) -> Outcome | None:
         """Run the handler and return how it ended; None if the job is no longer ours: nothing may be written."""
-        job = run.job
-        logs.bind(job=job.id, job_type=job.type, attempt=job.attempt)
+        job = run.context.job
         handler = self._handlers.get(job.type)
         if handler is None or job.type not in self._queue.catalogue:
             return Raised(Fatal(f"no handler for job type {job.type!r}; was it made by a newer Postroom?"))
         limit = self._queue.catalogue[job.type].time_limit
-        timer = asyncio.get_running_loop().call_later(limit.total_seconds(), run.end, _Stop.TIME_LIMIT)
+        if run.stop:
+            return self._interrupted(run, limit)
+        bound = logs.bind(job=job.id, job_type=job.type, attempt=job.attempt)
+        self._limits.begin(run, limit.total_seconds())
         try:
-            return Succeeded(await handler(run.context))
+            result = await handler(run.context)
+            return _DONE if result is None else Succeeded(result)
         except LeaseLost:
             log.warning("job.lease_lost")
             return None
@@ -266,7 +359,7 @@ class Worker:
                 log.error("job.crashed", exc_info=error)
             return Raised(error)
         finally:
-            timer.cancel()
+            logs.unbind(bound)
 
     def _interrupted(self, run: _Run, limit: timedelta) -> Outcome | None:
         log.warning("job.interrupted", reason=run.stop)

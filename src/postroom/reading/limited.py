@@ -153,12 +153,13 @@ class LimitedReader:
 
     def _worker(self, call: _Call, module: str, limits: ReadingLimits) -> _Worker:
         with self._changed:
+            self._check_open(call)  # a caller who gives up after this kills the child that he sees
             self._modules.add(module)
             worker = self._idle.pop() if self._idle else None
-        if worker is not None:
-            if worker.suits(module, limits) and worker.answered < self._limits.requests:
+            if worker is not None and worker.suits(module, limits) and worker.answered < self._limits.requests:
                 call.child = worker.child
                 return worker
+        if worker is not None:
             self._discard(worker.child)
         return self._start(call, max(limits.memory_bytes, self._limits.memory_bytes))
 

@@ -1,5 +1,6 @@
 """One typed tree of settings, and how it is read."""
 
+from postroom.settings.current import LIVE, NEED_RESTART, NOTICED_WITHIN_S, CurrentSettings, Derived, SettingsSource
 from postroom.settings.digest import DigestSettings
 from postroom.settings.groups import (
     OFF,
@@ -15,6 +16,7 @@ from postroom.settings.groups import (
     ModelSettings,
     QueueSettings,
     RecurringSettings,
+    RestoreSettings,
     RetentionSettings,
     SafetySettings,
     SettingsGroup,
@@ -56,15 +58,20 @@ __all__ = [
     "ENV_PREFIX",
     "FILE_NAME",
     "HOME_VARIABLE",
+    "LIVE",
     "MODEL_KEY_ENTRY",
+    "NEED_RESTART",
+    "NOTICED_WITHIN_S",
     "OFF",
     "VAULT_KEY_VARIABLE",
     "ArchiveSettings",
     "ArchiverSettings",
     "BackfillSettings",
     "ConnectorSettings",
+    "CurrentSettings",
     "DashboardSettings",
     "DatabaseSettings",
+    "Derived",
     "DigestSettings",
     "DiscordSettings",
     "GmailSettings",
@@ -72,6 +79,7 @@ __all__ = [
     "ModelSettings",
     "QueueSettings",
     "RecurringSettings",
+    "RestoreSettings",
     "RetentionSettings",
     "SafetySettings",
     "Setting",
@@ -79,6 +87,7 @@ __all__ = [
     "SettingSource",
     "Settings",
     "SettingsGroup",
+    "SettingsSource",
     "SwitchboardSettings",
     "SyncSettings",
     "TelemetrySettings",

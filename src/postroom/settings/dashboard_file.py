@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
-
-import tomli_w
 
 from postroom.domain.errors import BadInput
 from postroom.settings.files import FORM_IS_OLD, locked, replace_file
@@ -40,13 +39,15 @@ EDITABLE = (
     "discord.public_key",
     "discord.allowed_users",
     "sync.self_email",
+    "digest.every",
+    "digest.at",
+    "digest.zone",
 )
-"""The settings that can be set in the dashboard; its forms are in `dashboard/configuration/fields.py`."""
+"""The settings that can be set in the dashboard; its forms are in `dashboard/settings/configuration.py`."""
 _HEAD = (
     "# Written by the dashboard, which replaces it as a whole: change these on its page Settings.\n"
     "# They win over postroom.toml; the environment wins over both.\n"
 )
-_BY_KEY = {setting.key: setting for _, group in reference() for setting in group if setting.key}
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,12 @@ class SettingsChange:
 def editable(key: str) -> Setting:
     if key not in EDITABLE:
         raise BadInput(key, "cannot be set in the dashboard; docs/settings.md says where it can")
-    return _BY_KEY[key]
+    return _by_key()[key]
+
+
+@cache
+def _by_key() -> dict[str, Setting]:
+    return {setting.key: setting for _, group in reference() for setting in group if setting.key}
 
 
 def require_version(layers: SettingLayers, version: str) -> None:
@@ -166,6 +172,8 @@ def _changed(before: SettingLayers, after: SettingLayers) -> tuple[str, ...]:
 
 
 def _text_of(content: Mapping[str, Any]) -> bytes:
+    import tomli_w  # few commands write settings
+
     return (_HEAD + "\n" + tomli_w.dumps(content)).encode()
 
 

@@ -34,6 +34,15 @@ def read_bytes(path: Path) -> bytes:
         raise BadInput(str(path), f"cannot be read: {error.strerror}") from error
 
 
+def file_stamp(path: Path) -> tuple[int, int, int] | None:
+    """Changes with every write to a file, and with every file that takes its place; None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Excludes every other writer of this file, in this process and in others, for the block."""

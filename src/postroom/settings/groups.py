@@ -131,6 +131,16 @@ class ArchiverSettings(SettingsGroup):
     batch_size: int = Field(300, ge=1, le=300, description="messages proved, certified and removed at a time")
 
 
+class RestoreSettings(SettingsGroup):
+    """Putting mail back from the archive into a mailbox."""
+
+    max_messages: int = Field(50_000, ge=1, description="the most messages of one restore")
+    max_bytes: int = Field(10_000_000_000, ge=1, description="the most bytes of one restore")
+    settle_s: float = Field(
+        15.0, ge=0, description="how long after an interrupted upload the mailbox is searched for the message"
+    )
+
+
 class RecurringSettings(SettingsGroup):
     """Jobs that a worker repeats."""
 

@@ -45,6 +45,7 @@ class Settings(BaseModel):
     archive: groups.ArchiveSettings = Field(default_factory=groups.ArchiveSettings)
     sync: groups.SyncSettings = Field(default_factory=groups.SyncSettings)
     archiver: groups.ArchiverSettings = Field(default_factory=groups.ArchiverSettings)
+    restore: groups.RestoreSettings = Field(default_factory=groups.RestoreSettings)
     recurring: groups.RecurringSettings = Field(default_factory=groups.RecurringSettings)
     switchboard: groups.SwitchboardSettings = Field(default_factory=groups.SwitchboardSettings)
     dashboard: groups.DashboardSettings = Field(default_factory=groups.DashboardSettings)
@@ -65,6 +66,11 @@ class Settings(BaseModel):
         if self.database.url is not None:
             return self.database.url.get_secret_value()
         return f"sqlite:///{self.home / DATABASE_NAME}"
+
+    @property
+    def now(self) -> Settings:
+        """These, which never change; those of a running process do (`current.py`)."""
+        return self
 
     def secrets(self) -> Iterator[str]:
         """Every secret value of the tree, so that logs can be kept clear of them."""
@@ -102,12 +108,38 @@ class Setting:
         return ".".join(self.path) if len(self.path) > 1 else ""
 
 
+_TITLES = {
+    "database": "Database",
+    "queue": "Job queue",
+    "worker": "Workers",
+    "archive": "Archive",
+    "sync": "Sync",
+    "archiver": "Removal at the source",
+    "restore": "Restore to a mailbox",
+    "recurring": "Recurring jobs",
+    "switchboard": "Switchboard (MCP)",
+    "dashboard": "Dashboard",
+    "backfill": "Backfill",
+    "retention": "Retention",
+    "model": "Model",
+    "learning": "Local learning",
+    "gmail": "Labels in Gmail",
+    "safety": "Approvals and safety",
+    "discord": "Discord",
+    "web": "Web sources",
+    "connector": "Connectors",
+    "digest": "Digest",
+    "telemetry": "Logs and metrics",
+}
+"""Of the groups, as the settings page and docs/settings.md head them."""
+
+
 def reference() -> Iterator[tuple[str, list[Setting]]]:
     """Every group's title with its settings, in the order of the tree."""
     by_name = dict(setting_groups())
-    yield "The home folder", [_setting(Settings, name) for name in Settings.model_fields if name not in by_name]
+    yield "Home folder", [_setting(Settings, name) for name in Settings.model_fields if name not in by_name]
     for name, group in by_name.items():
-        yield (group.__doc__ or name).rstrip("."), [_setting(group, field, name) for field in group.model_fields]
+        yield _TITLES[name], [_setting(group, field, name) for field in group.model_fields]
 
 
 def setting_groups() -> Iterator[tuple[str, type[groups.SettingsGroup]]]:

@@ -12,8 +12,14 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from postroom.archive.backend import MailReader
-from postroom.archive.layout import account_name
-from postroom.archive.messages import ArchivedMessage, IncomingMail, Provenance, StoredMessage, StoreOutcome
+from postroom.archive.messages import (
+    ArchivedMessage,
+    IncomingMail,
+    Provenance,
+    StoredMessage,
+    StoreOutcome,
+    account_name,
+)
 from postroom.archive.service import AccountStore, ArchiveService
 from postroom.domain.envelope import (
     LARGEST_RAW,

@@ -17,20 +17,19 @@ from typing import Any
 
 from sqlalchemy import select
 
-from postroom.accounts.access import GmailAccess
+from postroom.accounts.access import MailboxAccess
 from postroom.accounts.account import Account, get_account
-from postroom.accounts.history_cursor import is_held
+from postroom.accounts.history import is_held
 from postroom.archive.backend import ArchiveBackend
 from postroom.contract.backfill import EstimatedDuration, EstimateReply
 from postroom.db import Database, Tx
 from postroom.db.tables.mail import contacts, ingest_inbox, messages, pruned_messages
 from postroom.db.tables.triage import model_calls
-from postroom.domain.backfill import BackfillMode
 from postroom.domain.envelope import event_key
 from postroom.domain.model_costs import (
     Binds,
-    CostMeter,
     Duration,
+    Meter,
     Tariff,
     TokenCounts,
     classification_cost,
@@ -38,29 +37,20 @@ from postroom.domain.model_costs import (
     job_duration,
 )
 from postroom.domain.money import Micros, from_cents, to_cents
+from postroom.domain.terms import BackfillMode
 from postroom.mail.addresses import canonical_address
 from postroom.mail.categories import Categories
 from postroom.mail.headers import Headers
 from postroom.mail.tier_policy import TierPolicy
-from postroom.mailboxes.gmail.quota import PROFILES
+from postroom.mailboxes.gmail.methods import PROFILES
 from postroom.mailboxes.ports import PriorityLane
 from postroom.mailboxes.protocol import Mailbox
-from postroom.switchboard import tier_policy
-from postroom.switchboard.backfill.counting import (
-    BackfillTally,
-    CountableMailboxes,
-    CountedIn,
-    Counts,
-    RuleTest,
-    RuleTests,
-    count_archive,
-    count_at_source,
-    no_rules,
-)
+from postroom.switchboard import definitions
+from postroom.switchboard.backfill import counting
 from postroom.switchboard.backfill.job import BackfillJob
 from postroom.switchboard.backfill.terms import NewBackfill, checked, require_share
 from postroom.switchboard.backfill.token_model import MeasuredCall, TextSize, TokenModel, fitted
-from postroom.switchboard.category_book import corrected_senders
+from postroom.switchboard.definitions import corrected_senders
 from postroom.switchboard.retention import RetentionRule
 from postroom.switchboard.spending import CeilingInForce, ModelBudget
 
@@ -71,7 +61,7 @@ _BYTES_A_TOKEN = 4
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    counts: Counts
+    counts: counting.Counts
     tokens_each: TokenCounts
     cost: Micros | None
     """None: no price is known, so rules decide alone."""
@@ -114,11 +104,11 @@ class Estimator:
         self,
         budget: ModelBudget,
         archive: ArchiveBackend,
-        mailboxes: CountableMailboxes,
+        mailboxes: counting.CountableMailboxes,
         categories: Categories,
-        meter: CostMeter,
+        meter: Meter,
         retention: RetentionRule,
-        rules: RuleTests | None = None,
+        rules: counting.RuleTests | None = None,
     ) -> None:
         self._budget = budget
         self._database = budget.queue.database
@@ -126,7 +116,6 @@ class Estimator:
         self._mailboxes = mailboxes
         self._categories = categories
         self._meter = meter
-        self._settings = budget.backfill
         self._retention = retention
         self._clock = budget.queue.clock
         self._rules = rules
@@ -136,21 +125,23 @@ class Estimator:
 
     async def of(self, wanted: NewBackfill) -> Estimate:
         self._categories.require(wanted.target_categories)
-        terms = checked(self._settings, self._categories.selectable, wanted, self._meter.dearest)
+        terms = checked(self._budget.backfill, self._categories.selectable, wanted, self._meter.dearest)
         facts = await self._database.read(lambda tx: self._facts(tx, wanted))
         if terms["uses_model"]:
             require_share(facts.limits, self._meter.dearest)
-        tally = BackfillTally(
-            wanted, facts.categories, facts.treat, facts.contacts, facts.taken_in, facts.is_decided or no_rules
+        tally = counting.BackfillTally(
+            wanted, facts.categories, facts.treat, facts.contacts, facts.taken_in, facts.is_decided or counting.no_rules
         )
         counts = await (
-            asyncio.to_thread(count_archive, self._archive, tally)
+            asyncio.to_thread(counting.count_archive, self._archive, tally)
             if facts.is_held
-            else count_at_source(self._mailboxes, tally)
+            else counting.count_at_source(self._mailboxes, tally)
         )
         return self._priced(wanted, counts, facts, uses_model=terms["uses_model"])
 
-    def _priced(self, wanted: NewBackfill, counts: Counts, facts: _EstimateFacts, *, uses_model: bool) -> Estimate:
+    def _priced(
+        self, wanted: NewBackfill, counts: counting.Counts, facts: _EstimateFacts, *, uses_model: bool
+    ) -> Estimate:
         model, tariff = facts.model, self._meter.tariff
         sample = counts.texts or (TextSize(model.typical_text, round(model.typical_text * _BYTES_A_TOKEN)),)
         tokens = TokenCounts(round(model.input_tokens(fmean(text.tokens for text in sample))), round(model.output))
@@ -188,7 +179,7 @@ class Estimator:
         return islice(cycle(each), asked)
 
     def _limits(self, wanted: NewBackfill) -> tuple[int, Micros]:
-        settings, is_background = self._settings, wanted.mode is BackfillMode.BACKGROUND
+        settings, is_background = self._budget.backfill, wanted.mode is BackfillMode.BACKGROUND
         rate = settings.background_rate_limit_per_hour if is_background else settings.rate_limit_per_hour
         cap = settings.background_daily_cost_cap_cents if is_background else settings.daily_cost_cap_cents
         return wanted.rate_limit_per_hour or rate, from_cents(wanted.daily_cost_cap_cents or cap)
@@ -201,7 +192,7 @@ class Estimator:
         held, model = is_held(tx, account.id, wanted.date_to), fitted(_measured_calls(tx, self._clock.now()))
         taken_in = _taken_in(tx, wanted)
         categories = self._categories.corrected(corrected_senders(tx))
-        policy, limits = tier_policy.policy_in_force(tx), self._budget.ceiling(tx)
+        policy, limits = definitions.policy_in_force(tx), self._budget.ceiling(tx)
         is_decided = None if self._rules is None else self._rules(tx, account.id, self._clock.now())
         return _EstimateFacts(account, known, taken_in, held, model, policy, limits, is_decided, categories)
 
@@ -217,7 +208,7 @@ class _EstimateFacts:
     model: TokenModel
     policy: TierPolicy
     limits: CeilingInForce
-    is_decided: RuleTest | None
+    is_decided: counting.RuleTest | None
     categories: Categories
 
     def treat(self, headers: Headers, labels: Collection[str]) -> int:
@@ -245,9 +236,9 @@ def _measured_calls(tx: Tx, now: datetime) -> list[MeasuredCall]:
     return [MeasuredCall(TextSize.of(text).tokens, taken, answered) for text, taken, answered in tx.execute(query)]
 
 
-def _units(counts: Counts, account: Account) -> int:
+def _units(counts: counting.Counts, account: Account) -> int:
     """What the source charges: listing, the headers of everything listed, and the bodies of what is taken in."""
-    if account.quota is None or counts.source is CountedIn.ARCHIVE:
+    if account.quota is None or counts.source is counting.CountedIn.ARCHIVE:
         return 0
     return PROFILES[account.quota].reading_units(counts.listed, counts.listed + counts.full)
 
@@ -255,9 +246,9 @@ def _units(counts: Counts, account: Account) -> int:
 class AccountsToCount:
     """Mailboxes of the accounts of this installation, asking in the lane of backfill."""
 
-    def __init__(self, database: Database, gmail: GmailAccess) -> None:
+    def __init__(self, database: Database, mailboxes: MailboxAccess) -> None:
         self._database = database
-        self._gmail = gmail
+        self._mailboxes = mailboxes
 
     def open(self, endpoint_identity: str) -> AbstractAsyncContextManager[Mailbox]:
         return self._open(endpoint_identity)
@@ -265,7 +256,7 @@ class AccountsToCount:
     @asynccontextmanager
     async def _open(self, endpoint_identity: str) -> AsyncIterator[Mailbox]:
         account = await self._database.read(lambda tx: get_account(tx, endpoint_identity))
-        async with self._gmail.mailbox(account, PriorityLane.BACKFILL) as mailbox:
+        async with self._mailboxes.mailbox(account, PriorityLane.BACKFILL) as mailbox:
             yield mailbox
 
 

@@ -94,7 +94,7 @@ class SwitchboardHttp:
     ) -> None:
         """`mounts` are applications at a path of their own, `front` is the one for every other path."""
         self._mounts = mounts or {}
-        self._front = front or _nothing
+        self._front = front or nothing_here
         self._database = database
         self._tokens = tokens.TokenVerifier(database, clock)
         self._metrics_token = metrics_token
@@ -205,7 +205,7 @@ def _ask(tx: Tx) -> None:
     tx.rows("SELECT 1")
 
 
-async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
+async def nothing_here(scope: Scope, receive: Receive, send: Send) -> None:
     await _answer(send, 404, {"error": "Nothing is here; the tools are at /mcp."})
 
 

@@ -14,7 +14,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import bindparam, delete, select, update
+from sqlalchemy import BindParameter, bindparam, delete, select, update
 
 from postroom.accounts.account import find_account, mailbox_id
 from postroom.accounts.troubled import ArrivalLane, MessageTrouble, TroubleKind, record_trouble
@@ -22,9 +22,11 @@ from postroom.archive.backend import MailReader
 from postroom.archive.messages import ArchivedMessage
 from postroom.archive.service import ArchiveService
 from postroom.contract.mail import IngestResult, RefusalDetail
-from postroom.db import Database, Tx
+from postroom.db import Database, Dialect, Tx
 from postroom.db.database import insert
 from postroom.db.tables.mail import contacts, ingest_inbox, messages, pruned_messages
+from postroom.db.tables.restores import restore_items, restore_runs
+from postroom.domain.actions import ItemState
 from postroom.domain.envelope import Envelope, IngestionTier, parse_envelope
 from postroom.domain.errors import BadInput, PostroomError, Retryable, error_to_wire
 from postroom.domain.ids import new_id
@@ -36,8 +38,8 @@ from postroom.settings import BackfillSettings
 from postroom.switchboard.archived_facts import ArchivedFacts, gather
 from postroom.switchboard.backfill import undecided
 from postroom.switchboard.backfill.admission import Admission, open_gate
-from postroom.switchboard.category_book import CategoryBook
 from postroom.switchboard.contacts import note_mailboxes
+from postroom.switchboard.definitions import CategoryBook
 from postroom.switchboard.toolbox import require_own_mailbox
 from postroom.telemetry.metrics import meter
 
@@ -117,6 +119,13 @@ def outcome_of(result: IngestOutcome) -> EnvelopeOutcome:
             return EnvelopeOutcome.REJECTED
 
 
+_PUT_BACK = (
+    ItemState.APPENDING,
+    ItemState.UNTRASHING,
+    ItemState.APPENDED,
+    ItemState.VERIFIED,
+    ItemState.TRASHED,
+)
 _OF_THE_ARCHIVE = (
     "category",
     "headers",
@@ -145,11 +154,19 @@ class Delivery:
         return self.envelope.control.ingestion_tier is IngestionTier.FULL
 
 
+# Made once: to build a statement takes longer than to run it.
+_WANTED: BindParameter[Any] = bindparam("wanted", expanding=True)
+_CONTACTS_AMONG = select(contacts.c.address).where(contacts.c.address.in_(_WANTED))
+_REQUESTS_AMONG = [
+    select(table.c.idempotency_key, table.c.request_id).where(table.c.idempotency_key.in_(_WANTED))
+    for table in (ingest_inbox, pruned_messages)
+]
+
+
 def known_contacts(tx: Tx, senders: Iterable[str]) -> set[str]:
     """Those of the senders who are the owner's contacts, as given."""
     asked = {canonical_address(sender): sender for sender in senders}
-    query = select(contacts.c.address).where(contacts.c.address.in_(sorted(asked)))
-    return {asked[address] for (address,) in tx.execute(query)}
+    return {asked[address] for (address,) in tx.execute(_CONTACTS_AMONG, {"wanted": sorted(asked)})}
 
 
 def known_requests(tx: Tx, keys: Sequence[str]) -> dict[str, str]:
@@ -157,9 +174,8 @@ def known_requests(tx: Tx, keys: Sequence[str]) -> dict[str, str]:
     wanted = sorted(set(keys))
     found: dict[str, str] = {}
     # In this order: what is removed in between was in the first when that was read.
-    for table in (ingest_inbox, pruned_messages):
-        query = select(table.c.idempotency_key, table.c.request_id).where(table.c.idempotency_key.in_(wanted))
-        found |= {str(key): str(request_id) for key, request_id in tx.execute(query)}
+    for query in _REQUESTS_AMONG:
+        found |= {str(key): str(request_id) for key, request_id in tx.execute(query, {"wanted": wanted})}
     return found
 
 
@@ -173,7 +189,14 @@ def insert_messages(tx: Tx, fresh: Sequence[Delivery], now: datetime) -> dict[st
     statement = insert(tx, messages).on_conflict_do_nothing(index_elements=["idempotency_key"])
     # In the order of their keys, so that rivals with the same mail wait for each other and never in a circle.
     in_order = [rows[key] for key in sorted(rows)]
-    inserted = {key for (key,) in tx.execute(statement.returning(messages.c.idempotency_key), in_order)}
+    if tx.dialect is Dialect.POSTGRESQL:
+        stored = tx.execute(statement.returning(messages.c.idempotency_key), in_order)
+    elif tx.execute(statement, in_order).rowcount == len(rows):  # faster than asking which, on SQLite
+        return rows
+    else:
+        mine = messages.c.id.in_([row["id"] for row in in_order])
+        stored = tx.execute(select(messages.c.idempotency_key).where(mine))
+    inserted = {key for (key,) in stored}
     return {key: row for key, row in rows.items() if key in inserted}
 
 
@@ -181,6 +204,23 @@ def insert_inbox_entries(tx: Tx, deliveries: Sequence[Delivery], caller: Caller,
     """The inbox rows of messages that are stored."""
     if deliveries:
         tx.execute(ingest_inbox.insert(), [_inbox_row(delivery, caller, now) for delivery in deliveries])
+
+
+def restored_among(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The ids of live messages that the owner had put back from the archive: they are not new, so nothing judges them
+    again. The journal of a restore has a message before the mailbox does, also as it is with other line ends."""
+    live = [row for row in rows if row["backfill_job_id"] is None and row["archive_sha256"] is not None]
+    if not live:
+        return set()
+    hashes = sorted({row["archive_sha256"] for row in live})
+    query = (
+        select(restore_runs.c.target_account_id, restore_items.c.sha256, restore_items.c.wire_sha256)
+        .join(restore_runs, restore_runs.c.id == restore_items.c.run_id)
+        .where(restore_items.c.sha256.in_(hashes) | restore_items.c.wire_sha256.in_(hashes))
+        .where(restore_items.c.state.in_(_PUT_BACK))
+    )
+    put_back = {(account_id, each) for account_id, *both in tx.execute(query) for each in both}
+    return {row["id"] for row in live if (row["account_id"], row["archive_sha256"]) in put_back}
 
 
 def delete_messages(tx: Tx, ids: Sequence[str]) -> None:
@@ -404,10 +444,12 @@ class Ingest:
         insert_inbox_entries(tx, [delivery for delivery, _ in taken], caller, now)
         if not taken:
             return
-        queued = self._queue.add(tx, *(_classify(row) for _, row in taken))
+        restored = restored_among(tx, [row for _, row in taken])
+        to_judge = [row for _, row in taken if row["id"] not in restored]
+        queued = self._queue.add(tx, *map(_classify, to_judge)) if to_judge else []
         of_jobs = [
             (row["id"], row["backfill_job_id"], job.job_id)
-            for (_, row), job in zip(taken, queued, strict=True)
+            for row, job in zip(to_judge, queued, strict=True)
             if row["backfill_job_id"] is not None
         ]
         undecided.enter(tx, of_jobs, now)

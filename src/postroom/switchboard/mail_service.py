@@ -9,23 +9,21 @@ from typing import Any
 from sqlalchemy import select
 
 from postroom.accounts.account import find_account, find_mailbox, get_account, mailbox_id
-from postroom.accounts.history_cursor import (
+from postroom.accounts.history import (
     LEASE,
+    GapPosition,
+    GapStage,
     HistoryLease,
+    OpenGap,
     claim_reader,
     is_held,
     move_cursor,
-    release_reader,
-    renew_reader,
-)
-from postroom.accounts.history_gap import (
-    GapPosition,
-    GapStage,
-    OpenGap,
     open_gap,
     owe_gap,
     pass_gap,
     record_step,
+    release_reader,
+    renew_reader,
 )
 from postroom.accounts.mailbox_state import MailboxObserver, NoObserver, record_deleted, record_labels
 from postroom.accounts.troubled import (
@@ -37,19 +35,9 @@ from postroom.accounts.troubled import (
     record_trouble,
 )
 from postroom.archive.backend import MailReader
-from postroom.archive.layout import account_name
-from postroom.archive.messages import ArchivedMessage, IncomingMail, StoredMessage
+from postroom.archive.messages import ArchivedMessage, IncomingMail, StoredMessage, account_name
 from postroom.archive.service import ArchiveService
-from postroom.contract.mail import (
-    ArchivedMail,
-    ArchivedRef,
-    GapArgument,
-    HeaderLine,
-    HistoryClaim,
-    OwedGap,
-    RangeReply,
-    StoredMail,
-)
+from postroom.contract import mail as contract
 from postroom.db import Database, Tx
 from postroom.db.database import insert
 from postroom.db.tables.mail import sent_messages
@@ -81,7 +69,7 @@ class MailService:
         lane: ArrivalLane = ArrivalLane.LIVE,
         *,
         with_headers: bool = False,
-    ) -> list[StoredMail]:
+    ) -> list[contract.StoredMail]:
         """Each message is on disk when this returns, also one that cannot be parsed, which is listed as troubled."""
         stored = await self._archive.of(_mailbox(identity)).store(mails)
         self._archive.recent.add(stored)
@@ -118,21 +106,21 @@ class MailService:
         if await self._database.read(listed):
             await self._database.write(record)
 
-    async def lookup(self, identity: str, gmail_ids: Sequence[str]) -> dict[str, ArchivedRef]:
+    async def lookup(self, identity: str, gmail_ids: Sequence[str]) -> dict[str, contract.ArchivedRef]:
         account = _mailbox(identity)
         found = await self._archive.read(lambda archive: archive.find_many(account, gmail_ids))
-        return {key: ArchivedRef(key=key, sha256=message.sha256) for key, message in found.items()}
+        return {key: contract.ArchivedRef(key=key, sha256=message.sha256) for key, message in found.items()}
 
     async def walk(
         self, identity: str, days: tuple[date, date], cursor: str | None, limit: int, headers: Sequence[str]
-    ) -> RangeReply:
+    ) -> contract.RangeReply:
         account = _mailbox(identity)
         complete = await self._database.read(lambda tx: _is_complete(tx, identity, days[1]))
 
-        def read(archive: MailReader) -> RangeReply:
+        def read(archive: MailReader) -> contract.RangeReply:
             found, following = archive.walk(account, *days, cursor, limit)
             walked = [_walked(message, archive.headers_of(message), headers) for message in found]
-            return RangeReply(messages=walked, cursor=following, complete=complete)
+            return contract.RangeReply(messages=walked, cursor=following, complete=complete)
 
         return await self._archive.read_apart(read)
 
@@ -155,7 +143,7 @@ class MailService:
         if (account := find_account(tx, mailbox)) is not None:
             self._watch.changed(tx, account.id, labels, deleted)
 
-    async def claim_history(self, identity: str, instance: str) -> HistoryClaim:
+    async def claim_history(self, identity: str, instance: str) -> contract.HistoryClaim:
         """Take the lease on this account's history cursor."""
 
         def claim(tx: Tx) -> tuple[HistoryLease, OpenGap | None]:
@@ -164,12 +152,18 @@ class MailService:
             return reader, open_gap(tx, account_id)
 
         reader, gap = await self._database.write(claim)
-        return HistoryClaim(
+        return contract.HistoryClaim(
             history_id=reader.history_id, fence=reader.fence, lease_s=LEASE.total_seconds(), gap=_owed(gap)
         )
 
     async def commit_history(
-        self, identity: str, fence: int, history_id: str | None, *, release: bool, gap: GapArgument | None = None
+        self,
+        identity: str,
+        fence: int,
+        history_id: str | None,
+        *,
+        release: bool,
+        gap: contract.GapArgument | None = None,
     ) -> None:
         """Everything up to this history id has been taken in, or is owed as a gap. Without one, the lease is only
         renewed."""
@@ -190,7 +184,7 @@ class MailService:
 
         await self._database.write(commit)
 
-    async def walk_gap(self, identity: str, step: int | None, reached: GapPosition | None) -> OwedGap | None:
+    async def walk_gap(self, identity: str, step: int | None, reached: GapPosition | None) -> contract.OwedGap | None:
         """Record a step of comparing what lies in the gap, and answer what is owed now. Without a step, only answer."""
 
         def record(tx: Tx) -> OpenGap | None:
@@ -226,11 +220,11 @@ class MailService:
         return sorted(await self._database.read(look))
 
 
-def _owed(gap: OpenGap | None) -> OwedGap | None:
+def _owed(gap: OpenGap | None) -> contract.OwedGap | None:
     if gap is None:
         return None
     at = gap.position
-    return OwedGap(
+    return contract.OwedGap(
         step=gap.step, since=gap.since, opened_at=gap.opened_at, stage=at.stage.value, before=at.before, mark=at.mark
     )
 
@@ -241,11 +235,11 @@ def _owe_older(tx: Tx, account_id: str, before: int | None, now: datetime) -> No
         owe_gap(tx, account_id, before, now, GapPosition(GapStage.OLDER, before))
 
 
-def _described(proof: StoredMessage, *, with_headers: bool) -> StoredMail:
+def _described(proof: StoredMessage, *, with_headers: bool) -> contract.StoredMail:
     more: dict[str, Any] = {"trouble": proof.trouble} if proof.trouble else {}
     if with_headers:
-        more["headers"] = [HeaderLine(name=name, value=value) for name, value in proof.headers or ()]
-    return StoredMail(key=proof.key, sha256=proof.sha256, outcome=proof.outcome.value, **more)
+        more["headers"] = [contract.HeaderLine(name=name, value=value) for name, value in proof.headers or ()]
+    return contract.StoredMail(key=proof.key, sha256=proof.sha256, outcome=proof.outcome.value, **more)
 
 
 def _account_id(tx: Tx, identity: str) -> str:
@@ -274,9 +268,9 @@ def _mailbox(identity: str) -> str:
         raise BadInput("endpoint_identity", error.problem) from None
 
 
-def _walked(message: ArchivedMessage, headers: Headers, names: Sequence[str]) -> ArchivedMail:
+def _walked(message: ArchivedMessage, headers: Headers, names: Sequence[str]) -> contract.ArchivedMail:
     wanted = {name.lower() for name in names}
-    return ArchivedMail(
+    return contract.ArchivedMail(
         gmail_id=message.gmail_id,
         thread_id=message.thread_id,
         key=message.key,
@@ -286,6 +280,8 @@ def _walked(message: ArchivedMessage, headers: Headers, names: Sequence[str]) ->
         labels=list(message.labels),
         deleted_at_source=message.deleted_at_source is not None,
         headers=[
-            HeaderLine(name=name, value=value[:_LONGEST_HEADER]) for name, value in headers if name.lower() in wanted
+            contract.HeaderLine(name=name, value=value[:_LONGEST_HEADER])
+            for name, value in headers
+            if name.lower() in wanted
         ],
     )

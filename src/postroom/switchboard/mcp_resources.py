@@ -11,19 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote
 
-from mcp_types import (
-    EmbeddedResource,
-    GetPromptResult,
-    Prompt,
-    PromptArgument,
-    PromptMessage,
-    Resource,
-    ResourceTemplate,
-    TextContent,
-    TextResourceContents,
-)
+import mcp_types as types
 
-from postroom.contract import actions, agent, review
+from postroom.contract import actions, agent
 from postroom.domain.actions import ActionStatus
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.model_costs import as_data
@@ -93,7 +83,7 @@ ATTENTION = AssistantResource(
     "Actions that need approval, mail that needs review, and actions that failed.",
     (
         ResourceCall(actions.APPROVALS_FOR_AGENT.name, {"limit": 50}),
-        ResourceCall(review.LIST_FOR_AGENT.name, {"limit": 50}),
+        ResourceCall(actions.REVIEW_FOR_AGENT.name, {"limit": 50}),
         ResourceCall(actions.LIST_FOR_AGENT.name, {"status": ActionStatus.FAILED, "limit": 20}),
     ),
 )
@@ -153,6 +143,17 @@ PROMPTS = (
         argument=("what", "What you are looking for, in your own words."),
     ),
     AssistantPrompt(
+        "ask",
+        "Answer from my mail",
+        "A short answer in which every sentence quotes one of your messages. Costs a call of your model.",
+        "Answer this from my mail: {question}\n\n"
+        "Call ask_archive with the question, once. Repeat its sentences, each with the date, the sender and the quote "
+        "of its message, and add nothing of your own. If it has no answer, say so and why, and list the messages that "
+        "it found.",
+        tools=(agent.ASK_FOR_AGENT.name,),
+        argument=("question", "Your question, with the names and things that it is about."),
+    ),
+    AssistantPrompt(
         "conversation",
         "Summarise a conversation",
         "What a conversation is about, who said what, and what is still open.",
@@ -170,16 +171,18 @@ class AssistantLibrary:
     def __init__(self, toolbox: Toolbox) -> None:
         self._toolbox = toolbox
 
-    def resources(self, caller: Caller) -> list[Resource]:
+    def resources(self, caller: Caller) -> list[types.Resource]:
         return [
-            Resource(uri=each.uri, name=each.name, title=each.title, description=each.description, mime_type=_TEXT)
+            types.Resource(
+                uri=each.uri, name=each.name, title=each.title, description=each.description, mime_type=_TEXT
+            )
             for each in self._open(caller)
             if not each.is_template
         ]
 
-    def templates(self, caller: Caller) -> list[ResourceTemplate]:
+    def templates(self, caller: Caller) -> list[types.ResourceTemplate]:
         return [
-            ResourceTemplate(
+            types.ResourceTemplate(
                 uri_template=each.uri,
                 name=each.name,
                 title=each.title,
@@ -190,29 +193,31 @@ class AssistantLibrary:
             if each.is_template
         ]
 
-    async def read(self, caller: Caller, uri: str) -> TextResourceContents:
+    async def read(self, caller: Caller, uri: str) -> types.TextResourceContents:
         for each in RESOURCES:
             if (more := each.match(uri)) is not None:
                 answers = {call.tool: await self._answer(caller, call, more) for call in each.calls}
                 answer = answers if len(answers) > 1 else next(iter(answers.values()))
-                return TextResourceContents(uri=uri, mime_type=_TEXT, text=fenced(answer))
+                return types.TextResourceContents(uri=uri, mime_type=_TEXT, text=fenced(answer))
         known = ", ".join(each.uri for each in RESOURCES)
         raise NotFound("uri", f"there is no {uri[:200]!r}; there are {known}")
 
-    def prompts(self, caller: Caller) -> list[Prompt]:
+    def prompts(self, caller: Caller) -> list[types.Prompt]:
         return [_listed(each) for each in PROMPTS if self._allows(caller, _tools_of(each))]
 
-    async def prompt(self, caller: Caller, name: str, given: Mapping[str, str]) -> GetPromptResult:
+    async def prompt(self, caller: Caller, name: str, given: Mapping[str, str]) -> types.GetPromptResult:
         wanted = next((each for each in PROMPTS if each.name == name), None)
         if wanted is None:
             raise NotFound("name", f"there is no prompt {name[:100]!r}; there are {_names(PROMPTS)}")
         values = _arguments(wanted, given)
         text = wanted.text.format(**values)
-        messages = [PromptMessage(role="user", content=TextContent(type="text", text=text))]
+        messages = [types.PromptMessage(role="user", content=types.TextContent(type="text", text=text))]
         for uri in wanted.resources:
             found = await self.read(caller, uri.replace("{id}", quote(values.get("id", ""), safe="")))
-            messages.append(PromptMessage(role="user", content=EmbeddedResource(type="resource", resource=found)))
-        return GetPromptResult(description=wanted.description, messages=messages)
+            messages.append(
+                types.PromptMessage(role="user", content=types.EmbeddedResource(type="resource", resource=found))
+            )
+        return types.GetPromptResult(description=wanted.description, messages=messages)
 
     async def _answer(self, caller: Caller, call: ResourceCall, more: Mapping[str, str]) -> dict[str, Any]:
         return (await self._toolbox.call(caller, call.tool, {**call.arguments, **more})).wire()
@@ -225,12 +230,12 @@ class AssistantLibrary:
         return all(tool is not None and tool.refusal(caller) is None for tool in tools)
 
 
-def _listed(prompt: AssistantPrompt) -> Prompt:
+def _listed(prompt: AssistantPrompt) -> types.Prompt:
     arguments = None
     if prompt.argument is not None:
         name, description = prompt.argument
-        arguments = [PromptArgument(name=name, description=description, required=True)]
-    return Prompt(name=prompt.name, title=prompt.title, description=prompt.description, arguments=arguments)
+        arguments = [types.PromptArgument(name=name, description=description, required=True)]
+    return types.Prompt(name=prompt.name, title=prompt.title, description=prompt.description, arguments=arguments)
 
 
 def _arguments(prompt: AssistantPrompt, given: Mapping[str, str]) -> dict[str, str]:

@@ -13,29 +13,12 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+import mcp_types as types
 from anyio import AsyncFile
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    CallToolRequestParams,
-    CallToolResult,
-    GetPromptRequestParams,
-    GetPromptResult,
-    ListPromptsResult,
-    ListResourcesResult,
-    ListResourceTemplatesResult,
-    ListToolsResult,
-    PaginatedRequestParams,
-    ReadResourceRequestParams,
-    ReadResourceResult,
-    TextContent,
-    ToolAnnotations,
-)
 from mcp_types import Tool as ListedTool
 
 from postroom import __version__
@@ -55,7 +38,8 @@ INSTRUCTIONS = {
     Role.CONNECTOR: "Bring mail: store raw messages with archive.store, hand each in with ingest, keep the history "
     "cursor, and work on backfill jobs.",
     Role.AGENT: "Read the owner's mail: search the archive, read messages, conversations and attached text, count what "
-    "is there, look at jobs, decisions and what needs review, and fetch more from the mailbox on demand. Propose "
+    "is there, look at jobs, decisions and what needs review, fetch more from the mailbox on demand, and have the "
+    "owner's model answer questions with quotes. Propose "
     f"actions and rules; the owner approves or rejects them. {NOTICE}",
 }
 
@@ -66,11 +50,11 @@ def role_server(toolbox: Toolbox, role: Role, caller_of: Callable[[Context], Awa
         """Made when first asked for: describing every tool takes longer than opening everything else."""
         return [_listed(tool, name) for name in tool.names]
 
-    async def list_tools(context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
+    async def list_tools(context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         mine = toolbox.open_to(await caller_of(context))
-        return ListToolsResult(tools=[each for tool in mine for each in listed(tool)])
+        return types.ListToolsResult(tools=[each for tool in mine for each in listed(tool)])
 
-    async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
+    async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         try:
             reply = await toolbox.call(await caller_of(context), params.name, params.arguments or {})
             return _success(reply, is_fenced=role is Role.AGENT)
@@ -82,7 +66,7 @@ def role_server(toolbox: Toolbox, role: Role, caller_of: Callable[[Context], Awa
         version=__version__,
         title=f"Postroom Switchboard ({role})",
         instructions=INSTRUCTIONS[role],
-        get_tool_input_schema=lambda name: tool.schema if (tool := toolbox.get(name)) else None,
+        get_tool_input_schema=lambda name: None,  # no argument is repeated in a header, so none is compared with one
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
@@ -96,31 +80,35 @@ def _add_library(
 ) -> None:
     """Serve resources and prompts too."""
 
-    async def list_resources(context: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
+    async def list_resources(
+        context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
         with _as_mcp_errors():
-            return ListResourcesResult(resources=library.resources(await caller_of(context)))
+            return types.ListResourcesResult(resources=library.resources(await caller_of(context)))
 
-    async def list_templates(context: Context, params: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
+    async def list_templates(
+        context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
         with _as_mcp_errors():
-            return ListResourceTemplatesResult(resource_templates=library.templates(await caller_of(context)))
+            return types.ListResourceTemplatesResult(resource_templates=library.templates(await caller_of(context)))
 
-    async def read_resource(context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
+    async def read_resource(context: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         with _as_mcp_errors():
-            return ReadResourceResult(contents=[await library.read(await caller_of(context), params.uri)])
+            return types.ReadResourceResult(contents=[await library.read(await caller_of(context), params.uri)])
 
-    async def list_prompts(context: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:
+    async def list_prompts(context: Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
         with _as_mcp_errors():
-            return ListPromptsResult(prompts=library.prompts(await caller_of(context)))
+            return types.ListPromptsResult(prompts=library.prompts(await caller_of(context)))
 
-    async def get_prompt(context: Context, params: GetPromptRequestParams) -> GetPromptResult:
+    async def get_prompt(context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         with _as_mcp_errors():
             return await library.prompt(await caller_of(context), params.name, params.arguments or {})
 
-    server.add_request_handler("resources/list", PaginatedRequestParams, list_resources)
-    server.add_request_handler("resources/templates/list", PaginatedRequestParams, list_templates)
-    server.add_request_handler("resources/read", ReadResourceRequestParams, read_resource)
-    server.add_request_handler("prompts/list", PaginatedRequestParams, list_prompts)
-    server.add_request_handler("prompts/get", GetPromptRequestParams, get_prompt)
+    server.add_request_handler("resources/list", types.PaginatedRequestParams, list_resources)
+    server.add_request_handler("resources/templates/list", types.PaginatedRequestParams, list_templates)
+    server.add_request_handler("resources/read", types.ReadResourceRequestParams, read_resource)
+    server.add_request_handler("prompts/list", types.PaginatedRequestParams, list_prompts)
+    server.add_request_handler("prompts/get", types.GetPromptRequestParams, get_prompt)
 
 
 @contextmanager
@@ -131,7 +119,13 @@ def _as_mcp_errors() -> Iterator[None]:
     except PostroomError as error:
         said = _said(error)
         is_callers = isinstance(error, BadInput)
-        code = INVALID_PARAMS if is_callers else INVALID_REQUEST if isinstance(error, NotAllowed) else INTERNAL_ERROR
+        code = (
+            types.INVALID_PARAMS
+            if is_callers
+            else types.INVALID_REQUEST
+            if isinstance(error, NotAllowed)
+            else types.INTERNAL_ERROR
+        )
         raise MCPError(code, said["message"], {"error": said}) from None
 
 
@@ -164,15 +158,15 @@ def _listed(tool: Tool[Any, Any], name: str) -> ListedTool:
         name=name,
         description=tool.description + hint,
         input_schema=tool.schema,
-        annotations=ToolAnnotations(read_only_hint=tool.reads_only, open_world_hint=False),
+        annotations=types.ToolAnnotations(read_only_hint=tool.reads_only, open_world_hint=False),
     )
 
 
-def _success(reply: Reply, *, is_fenced: bool) -> CallToolResult:
+def _success(reply: Reply, *, is_fenced: bool) -> types.CallToolResult:
     """As an object, and as text for clients that only know text, and for language models, which read it as it is."""
     answer = reply.wire()
     text = fenced(answer) if is_fenced else json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
-    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=answer)
+    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=answer)
 
 
 def _said(error: PostroomError) -> dict[str, Any]:
@@ -183,7 +177,7 @@ def _said(error: PostroomError) -> dict[str, Any]:
     }
 
 
-def _failure(error: PostroomError) -> CallToolResult:
+def _failure(error: PostroomError) -> types.CallToolResult:
     said = _said(error)
-    text = TextContent(type="text", text=said["message"])
-    return CallToolResult(content=[text], structured_content={"error": said}, is_error=True)
+    text = types.TextContent(type="text", text=said["message"])
+    return types.CallToolResult(content=[text], structured_content={"error": said}, is_error=True)

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import select
 
 from postroom.accounts.account import Account, list_accounts
-from postroom.archive.layout import account_name
+from postroom.archive.messages import account_name
 from postroom.archive.search import Search, SearchHit
 from postroom.contract.agent import OnDemandMail, OnDemandReply
 from postroom.db import Database, Tx

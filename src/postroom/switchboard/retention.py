@@ -20,7 +20,7 @@ from sqlalchemy import ColumnElement, and_, delete, exists, or_, select, tuple_,
 
 from postroom import audit
 from postroom.archive.backend import ArchiveBackend
-from postroom.archive.layout import account_name
+from postroom.archive.messages import account_name
 from postroom.audit import SYSTEM
 from postroom.db import Database, Tx
 from postroom.db.database import insert

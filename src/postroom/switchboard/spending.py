@@ -2,7 +2,7 @@
 
 Every reservation locks the day's row of `model_spend` first and a backfill job second, so that two processes never
 wait for each other, and no limit is passed by a micro-dollar. A message that finds no room waits in its line
-(`backfill/undecided.py`) and is released by the next settlement. The rules are in `domain/spending.py`; pure.
+(`backfill/undecided.py`) and is released by the next settlement. The rules are in `domain/money.py`; pure.
 """
 
 from __future__ import annotations
@@ -21,26 +21,13 @@ from postroom.db.database import insert
 from postroom.db.tables.triage import model_reservations as reservations
 from postroom.db.tables.triage import model_spend as days
 from postroom.db.tables.triage import spend_limits
-from postroom.domain.backfill import BackfillStatus
+from postroom.domain import money
 from postroom.domain.errors import BadInput
 from postroom.domain.ids import new_id
-from postroom.domain.money import NO_MONEY, Micros, format_dollars, from_cents
-from postroom.domain.spending import (
-    DayBook,
-    Denial,
-    Denied,
-    MoneyMoved,
-    NewCall,
-    ReservationState,
-    Reserved,
-    Room,
-    SpendLimit,
-    room_for,
-    settlement,
-)
+from postroom.domain.terms import BackfillStatus
 from postroom.domain.validation import MOST_CEILING_CENTS
 from postroom.queue import JobQueue
-from postroom.settings import BackfillSettings, ModelSettings
+from postroom.settings import BackfillSettings, ModelSettings, SettingsSource
 from postroom.switchboard.backfill import ledger, undecided
 from postroom.switchboard.backfill.job import (
     BackfillEvent,
@@ -69,25 +56,25 @@ class DaySpending:
     """All model spend of a day."""
 
     day: date
-    ceiling: Micros
-    backfill_share: Micros
-    reserved: Micros = NO_MONEY
-    settled: Micros = NO_MONEY
-    backfill_reserved: Micros = NO_MONEY
-    backfill_settled: Micros = NO_MONEY
+    ceiling: money.Micros
+    backfill_share: money.Micros
+    reserved: money.Micros = money.NO_MONEY
+    settled: money.Micros = money.NO_MONEY
+    backfill_reserved: money.Micros = money.NO_MONEY
+    backfill_settled: money.Micros = money.NO_MONEY
 
-    def books(self, *, for_backfill: bool) -> tuple[DayBook, ...]:
-        all_of_it = DayBook(SpendLimit.CEILING, self.ceiling, self.reserved, self.settled)
+    def books(self, *, for_backfill: bool) -> tuple[money.DayBook, ...]:
+        all_of_it = money.DayBook(money.SpendLimit.CEILING, self.ceiling, self.reserved, self.settled)
         if not for_backfill:
             return (all_of_it,)
         share = self.backfill_share, self.backfill_reserved, self.backfill_settled
-        return (all_of_it, DayBook(SpendLimit.BACKFILL_SHARE, *share))
+        return (all_of_it, money.DayBook(money.SpendLimit.BACKFILL_SHARE, *share))
 
 
 @dataclass(frozen=True, slots=True)
 class CeilingInForce:
-    ceiling: Micros
-    backfill_share: Micros
+    ceiling: money.Micros
+    backfill_share: money.Micros
     changed_at: datetime | None = None
     changed_by: str | None = None
     """None: the settings decide."""
@@ -96,10 +83,18 @@ class CeilingInForce:
 @dataclass(frozen=True)
 class ModelBudget:
     queue: JobQueue
-    model: ModelSettings
-    backfill: BackfillSettings
+    settings: SettingsSource
 
-    def reserve(self, tx: Tx, call: NewCall) -> Reserved | Denied:
+    @property
+    def model(self) -> ModelSettings:
+        """As it holds now; so does what follows."""
+        return self.settings.now.model
+
+    @property
+    def backfill(self) -> BackfillSettings:
+        return self.settings.now.backfill
+
+    def reserve(self, tx: Tx, call: money.NewCall) -> money.Reserved | money.Denied:
         """Reserve the most that a call can cost, or say why it is not made now."""
         now = self.queue.clock.now()
         today = ledger.day_of(now, self.backfill.zone)
@@ -110,7 +105,7 @@ class ModelBudget:
         job = ledger.turn_day(tx, self.backfill, find_job(tx, call.backfill_job_id, lock=True), now)
         return self._held_up(tx, job, call, now) or self._reserve_for(tx, job, call, spending, now)
 
-    def hold(self, tx: Tx, call: NewCall, reason: str) -> Denied:
+    def hold(self, tx: Tx, call: money.NewCall, reason: str) -> money.Denied:
         """Let a message of a backfill job wait for a model that cannot be asked: nothing is judged unmetered."""
         now = self.queue.clock.now()
         job = find_job(tx, str(call.backfill_job_id), lock=True)
@@ -119,7 +114,7 @@ class ModelBudget:
             change_job(tx, job, now, status_reason=reason)
         return held_up or self._waits(tx, call, reason, now + _LOOK_AGAIN, now)
 
-    def settle(self, tx: Tx, call_id: str, cost: Micros | None) -> None:
+    def settle(self, tx: Tx, call_id: str, cost: money.Micros | None) -> None:
         """The call has ended, at this cost; None where that is not known: then it counts at its most. Only the first
         settlement counts, and one late correction of an uncertain one."""
         if cost is not None and cost < 0:
@@ -131,7 +126,9 @@ class ModelBudget:
         self._day(tx, found.day, lock=True)
         locked = self._lock_jobs(tx, {found.backfill_job_id, *self._stopped_on(tx, found.day, now)})
         row = self._reservation(tx, call_id)  # once more, now that no other process can change it
-        moved = None if row is None else settlement(ReservationState(row.state), row.most_microdollars, cost)
+        moved = (
+            None if row is None else money.settlement(money.ReservationState(row.state), row.most_microdollars, cost)
+        )
         if row is None or moved is None:
             return
         job = self._move(tx, row, locked.pop(row.backfill_job_id, None), moved, now)
@@ -154,7 +151,7 @@ class ModelBudget:
     def has_room(self, tx: Tx, job: BackfillJob, now: datetime) -> bool:
         """Whether what last did not fit of a job fits today, under every limit."""
         books = self._books(tx, job, self._day(tx, ledger.day_of(now, self.backfill.zone)))
-        return room_for(Micros(job.refused_microdollars or 1), books).room is Room.FITS
+        return money.room_for(money.Micros(job.refused_microdollars or 1), books).room is money.Room.FITS
 
     def free_room(self, tx: Tx, job: BackfillJob, now: datetime) -> BackfillJob:
         """Let a job that was stopped today go on if there is room now: a call turned out to cost less, or a limit was
@@ -169,8 +166,8 @@ class ModelBudget:
 
     def ceiling(self, tx: Tx) -> CeilingInForce:
         row = tx.execute(select(spend_limits).where(spend_limits.c.name == _CEILING)).one_or_none()
-        ceiling = from_cents(self.model.daily_ceiling_cents) if row is None else Micros(row.microdollars)
-        share = Micros(ceiling * self.backfill.share_of_ceiling_percent // 100)
+        ceiling = money.from_cents(self.model.daily_ceiling_cents) if row is None else money.Micros(row.microdollars)
+        share = money.Micros(ceiling * self.backfill.share_of_ceiling_percent // 100)
         return CeilingInForce(ceiling, share, *((None, None) if row is None else (row.changed_at, row.changed_by)))
 
     def set_ceiling(self, tx: Tx, cents: int, who: Actor) -> CeilingInForce:
@@ -180,7 +177,7 @@ class ModelBudget:
         now, before = self.queue.clock.now(), self.ceiling(tx)
         today = ledger.day_of(now, self.backfill.zone)
         self._day(tx, today, lock=True)
-        values = {"microdollars": from_cents(cents), "changed_at": now, "changed_by": who.name}
+        values = {"microdollars": money.from_cents(cents), "changed_at": now, "changed_by": who.name}
         row = insert(tx, spend_limits).values(name=_CEILING, **values)
         tx.execute(row.on_conflict_do_update(index_elements=["name"], set_=values))
         subject, after = ("spend_limit", _CEILING), self.ceiling(tx)
@@ -191,36 +188,38 @@ class ModelBudget:
         undecided.release_first(tx, self.queue)
         return after
 
-    def _reserve_live(self, tx: Tx, call: NewCall, spending: DaySpending, now: datetime) -> Reserved | Denied:
-        found = room_for(call.most, spending.books(for_backfill=False))
+    def _reserve_live(
+        self, tx: Tx, call: money.NewCall, spending: DaySpending, now: datetime
+    ) -> money.Reserved | money.Denied:
+        found = money.room_for(call.most, spending.books(for_backfill=False))
         may_wait = call.message_id is not None and call.queue_job_id is not None
-        if found.room is Room.FITS:
+        if found.room is money.Room.FITS:
             return self._reserved(tx, call, None, spending.day, now)
-        if found.room is Room.WAITS and may_wait:
+        if found.room is money.Room.WAITS and may_wait:
             return self._waits(tx, call, "the model's money of today is in use", self._next_deadline(tx, now), now)
-        return Denied(Denial.NOT_ASKED, _why_not(call.most, found.tight), now)
+        return money.Denied(money.Denial.NOT_ASKED, _why_not(call.most, found.tight), now)
 
     def _reserve_for(
-        self, tx: Tx, job: BackfillJob, call: NewCall, spending: DaySpending, now: datetime
-    ) -> Reserved | Denied:
-        found = room_for(call.most, self._books(tx, job, spending))
-        if found.room is Room.NEVER:
-            return Denied(Denial.NOT_ASKED, _why_not(call.most, found.tight), now)
+        self, tx: Tx, job: BackfillJob, call: money.NewCall, spending: DaySpending, now: datetime
+    ) -> money.Reserved | money.Denied:
+        found = money.room_for(call.most, self._books(tx, job, spending))
+        if found.room is money.Room.NEVER:
+            return money.Denied(money.Denial.NOT_ASKED, _why_not(call.most, found.tight), now)
         if undecided.is_behind(tx, job.id, str(call.queue_job_id)):
             return self._waits(tx, call, "earlier mail of its job waits too", self._next_deadline(tx, now), now)
-        if found.room is Room.FITS:
+        if found.room is money.Room.FITS:
             return self._reserved(tx, call, job, spending.day, now)
-        if found.room is Room.WAITS:
+        if found.room is money.Room.WAITS:
             reason = "the day's budget of its backfill job is in use"
             return self._waits(tx, call, reason, self._next_deadline(tx, now), now)
         job = ledger.stop_at_cap(tx, self.backfill, job, call.most, now, found.tight)
         until = ledger.next_day(now, self.backfill.zone)
         return self._waits(tx, call, job.status_reason or "the day's budget is spent", until, now)
 
-    def _held_up(self, tx: Tx, job: BackfillJob, call: NewCall, now: datetime) -> Denied | None:
+    def _held_up(self, tx: Tx, job: BackfillJob, call: money.NewCall, now: datetime) -> money.Denied | None:
         """Why the job's mail may not be asked about now, whatever it costs; None if it may."""
         if job.status is BackfillStatus.CANCELLED:
-            return Denied(Denial.RULES_ONLY, "its backfill job was cancelled", now)
+            return money.Denied(money.Denial.RULES_ONLY, "its backfill job was cancelled", now)
         switch = kill_switch.state(tx, self.backfill)
         if not switch.in_force:
             return self._waits(tx, call, f"backfill is off: {switch.reason}", now + _LOOK_AGAIN, now)
@@ -231,11 +230,13 @@ class ModelBudget:
             return self._waits(tx, call, "the cap of its backfill job is reached", until, now)
         return None
 
-    def _waits(self, tx: Tx, call: NewCall, reason: str, until: datetime, now: datetime) -> Denied:
+    def _waits(self, tx: Tx, call: money.NewCall, reason: str, until: datetime, now: datetime) -> money.Denied:
         undecided.wait(tx, str(call.message_id), call.backfill_job_id, str(call.queue_job_id), now)
-        return Denied(Denial.WAIT, reason, until)
+        return money.Denied(money.Denial.WAIT, reason, until)
 
-    def _reserved(self, tx: Tx, call: NewCall, job: BackfillJob | None, day: date, now: datetime) -> Reserved:
+    def _reserved(
+        self, tx: Tx, call: money.NewCall, job: BackfillJob | None, day: date, now: datetime
+    ) -> money.Reserved:
         call_id = new_id()
         tx.execute(
             reservations.insert().values(
@@ -243,7 +244,7 @@ class ModelBudget:
                 backfill_job_id=call.backfill_job_id,
                 day=day,
                 most_microdollars=call.most,
-                state=ReservationState.RESERVED,
+                state=money.ReservationState.RESERVED,
                 deadline=call.deadline,
                 reserved_at=now,
             )
@@ -256,13 +257,13 @@ class ModelBudget:
         if call.message_id is not None:
             undecided.leave_line(tx, call.message_id)
             undecided.release_first(tx, self.queue, [call.backfill_job_id])
-        return Reserved(call_id, day)
+        return money.Reserved(call_id, day)
 
     def settle_expired(self, tx: Tx, now: datetime, own_job_id: str | None = None) -> int:
         """Settle calls whose answer can no longer come at their most; how many. Days are locked before jobs, both in
         order, and with them the job that a reservation is for."""
         today = ledger.day_of(now, self.backfill.zone)
-        late = (reservations.c.state == ReservationState.RESERVED) & (reservations.c.deadline <= now)
+        late = (reservations.c.state == money.ReservationState.RESERVED) & (reservations.c.deadline <= now)
         found = tx.execute(select(reservations).where(late)).all()
         for day in sorted({row.day for row in found} | ({today} if found else set())):
             self._day(tx, day, lock=True)
@@ -271,7 +272,7 @@ class ModelBudget:
             job = locked.get(row.backfill_job_id)
             if (row.backfill_job_id is None) != (job is None):
                 continue  # it expired while we waited for the locks: the next reservation settles it
-            moved = settlement(ReservationState.RESERVED, row.most_microdollars, None)
+            moved = money.settlement(money.ReservationState.RESERVED, row.most_microdollars, None)
             if moved is not None:
                 log.warning("model.call_uncertain", call=row.call_id, most=row.most_microdollars)
                 job = self._move(tx, row, job, moved, now)
@@ -280,7 +281,7 @@ class ModelBudget:
         return len(found)
 
     def _move(
-        self, tx: Tx, row: Row[Any], job: BackfillJob | None, moved: MoneyMoved, now: datetime
+        self, tx: Tx, row: Row[Any], job: BackfillJob | None, moved: money.MoneyMoved, now: datetime
     ) -> BackfillJob | None:
         settled = (row.settled_microdollars or 0) + moved.settled
         values = {"state": moved.state, "settled_microdollars": settled, "closed_at": now}
@@ -290,7 +291,7 @@ class ModelBudget:
             return None
         return ledger.book(tx, job, row.day, now, reserved=moved.reserved, settled=moved.settled)
 
-    def _books(self, tx: Tx, job: BackfillJob, day: DaySpending) -> tuple[DayBook, ...]:
+    def _books(self, tx: Tx, job: BackfillJob, day: DaySpending) -> tuple[money.DayBook, ...]:
         """All that a call of the job counts against."""
         return (*day.books(for_backfill=True), ledger.spend_on(tx, job.id, day.day).book(job.cap))
 
@@ -306,9 +307,11 @@ class ModelBudget:
         stopped = (jobs.c.status == BackfillStatus.COST_CAPPED) & (jobs.c.capped_day == day) & jobs.c.auto_resume
         return list(tx.execute(select(jobs.c.id).where(stopped)).scalars())
 
-    def _tell_overrun(self, tx: Tx, row: Row[Any], job: BackfillJob | None, cost: Micros | None, now: datetime) -> None:
+    def _tell_overrun(
+        self, tx: Tx, row: Row[Any], job: BackfillJob | None, cost: money.Micros | None, now: datetime
+    ) -> None:
         """A call cost more than it could: a price or a bound is wrong, so the job stops until a person has looked."""
-        most, paid = format_dollars(row.most_microdollars), format_dollars(Micros(cost or 0))
+        most, paid = money.format_dollars(row.most_microdollars), money.format_dollars(money.Micros(cost or 0))
         problem = f"a model call cost {paid}, more than the {most} it could cost: check model.name and its price"
         log.error("model.cost_overrun", call=row.call_id, most=row.most_microdollars, cost=cost)
         audit.record(tx, SYSTEM, OVERRUN, ("model_call", row.call_id), now, after={"problem": problem})
@@ -317,7 +320,7 @@ class ModelBudget:
 
     def _next_deadline(self, tx: Tx, now: datetime) -> datetime:
         """When the first open reservation is settled at the latest; then a message that waits looks again."""
-        opened = reservations.c.state == ReservationState.RESERVED
+        opened = reservations.c.state == money.ReservationState.RESERVED
         first = tx.execute(select(func.min(reservations.c.deadline)).where(opened)).scalar()
         return max(first, now) if isinstance(first, datetime) else now + timedelta(minutes=1)
 
@@ -348,17 +351,17 @@ def forgetting_reservations(database: Database) -> Callable[[datetime], Awaitabl
 
 
 def _forget(tx: Tx, before: datetime) -> int:
-    over = (reservations.c.state == ReservationState.SETTLED) & (reservations.c.closed_at <= before)
+    over = (reservations.c.state == money.ReservationState.SETTLED) & (reservations.c.closed_at <= before)
     some = select(reservations.c.call_id).where(over).limit(_FORGET_AT_ONCE)
     return tx.execute(delete(reservations).where(reservations.c.call_id.in_(some))).rowcount
 
 
-def _amounts(row: Row[Any]) -> tuple[Micros, Micros, Micros, Micros]:
+def _amounts(row: Row[Any]) -> tuple[money.Micros, money.Micros, money.Micros, money.Micros]:
     return (
-        Micros(row.reserved_microdollars),
-        Micros(row.settled_microdollars),
-        Micros(row.backfill_reserved_microdollars),
-        Micros(row.backfill_settled_microdollars),
+        money.Micros(row.reserved_microdollars),
+        money.Micros(row.settled_microdollars),
+        money.Micros(row.backfill_reserved_microdollars),
+        money.Micros(row.backfill_settled_microdollars),
     )
 
 
@@ -371,8 +374,10 @@ def _add(tx: Tx, day: date, *, reserved: int = 0, settled: int = 0, of_backfill:
     tx.execute(update(days).where(days.c.day == day).values(values))
 
 
-def _why_not(most: Micros, tight: DayBook | None) -> str:
-    limit = format_dollars(tight.limit) if tight is not None else "nothing"
+def _why_not(most: money.Micros, tight: money.DayBook | None) -> str:
+    limit = money.format_dollars(tight.limit) if tight is not None else "nothing"
     if tight is not None and most > tight.limit:
-        return f"asking the model could cost {format_dollars(most)}, more than the {limit} that a whole day may cost"
+        return (
+            f"asking the model could cost {money.format_dollars(most)}, more than the {limit} that a whole day may cost"
+        )
     return f"the ceiling of {limit} a day for all model spend is reached"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Row, select, update
+from sqlalchemy import Row, bindparam, select, update
 
 from postroom import audit
 from postroom.audit import SYSTEM, Actor
@@ -200,12 +200,15 @@ def checked(new: NewToken, now: datetime, maker: TokenScope | None = None) -> To
     return granted(new, maker, now)
 
 
+_BY_DIGEST = select(table).where(table.c.sha256 == bindparam("digest"))
+
+
 def verify_token(tx: Tx, text: str, now: datetime) -> AccessToken | None:
     """The token with this text if it is good now. Looked up by its hash, so that timing reveals nothing."""
     if not _FORM.fullmatch(text):
         return None
     digest = _digest(text)
-    row = tx.execute(select(table).where(table.c.sha256 == digest)).one_or_none()
+    row = tx.execute(_BY_DIGEST, {"digest": digest}).one_or_none()
     if row is None or not hmac.compare_digest(row.sha256, digest):
         return None
     token = _token(row)

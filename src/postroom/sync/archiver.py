@@ -26,7 +26,7 @@ from postroom.domain.clock import Clock
 from postroom.domain.errors import NotAllowed, PostroomError
 from postroom.domain.ids import new_id
 from postroom.mailboxes.errors import CallRefused, PermissionMissing
-from postroom.mailboxes.gmail.permissions import missing_scope
+from postroom.mailboxes.gmail.methods import missing_scope
 from postroom.mailboxes.protocol import Mailbox
 from postroom.sync.fetch import require_mailbox
 from postroom.sync.removal import (
@@ -233,7 +233,7 @@ class Archiver:
     async def _batch(self, messages: Sequence[ArchivedMessage]) -> None:
         grounds = await self._grounds(messages)
         chosen = await self._compared(self._choose(messages, grounds), grounds)
-        chosen = await self._without_kept(chosen)
+        chosen = await self._confirmed(await self._without_kept(chosen))
         if not chosen:
             return
         proofs = await asyncio.to_thread(read_back, self._context.backend, chosen)
@@ -288,6 +288,14 @@ class Archiver:
         self._stay(KeepReason.LABEL, len(chosen) - len(going))
         return going
 
+    async def _confirmed(self, chosen: Sequence[ArchivedMessage]) -> list[ArchivedMessage]:
+        """Without messages that the mailbox found again and could not read: they are not certified."""
+        if not chosen:
+            return []
+        doubtful = await self._source.unconfirmed([message.gmail_id for message in chosen if message.gmail_id])
+        self._stay(KeepReason.NOT_CONFIRMED, len(doubtful))
+        return [message for message in chosen if message.gmail_id not in doubtful]
+
     async def _require_on_disk(self, certificates: Sequence[Certificate]) -> None:
         """Read the certificates back through the file's name: a file that was moved or deleted meanwhile still accepts
         writes, which are lost."""
@@ -310,7 +318,7 @@ class Archiver:
             await self._settle(left, RemovalResult.LEFT, error.message)
             raise self._stopped(certificates, error, f"{len(left):,} of them are still there.") from error
         except PostroomError as error:
-            again = "Their certificates are kept: the next run first asks Gmail what became of them."
+            again = "Their certificates are kept: the next run first asks the mailbox what became of them."
             raise self._stopped(certificates, error, again) from error
         await self._settle(certificates, RemovalResult.REMOVED, "")
 

@@ -11,8 +11,7 @@ from typing import TypeVar
 from postroom.accounts.account import Account
 from postroom.archive.service import AccountStore
 from postroom.db import Database
-from postroom.domain.backoff import Backoff
-from postroom.domain.clock import Clock
+from postroom.domain.clock import Backoff, Clock
 from postroom.domain.errors import Retryable
 from postroom.mailboxes.labels import LabelNames
 from postroom.mailboxes.protocol import Mailbox

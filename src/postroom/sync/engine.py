@@ -12,7 +12,7 @@ from functools import partial
 from typing import Protocol
 
 from postroom.accounts.account import Account
-from postroom.accounts.history_cursor import (
+from postroom.accounts.history import (
     LEASE,
     Duty,
     HistoryLease,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 
-from postroom.accounts.history_cursor import LEASE, HistoryLease, cursor_of, move_cursor, record_end, renew_reader
+from postroom.accounts.history import LEASE, HistoryLease, cursor_of, move_cursor, record_end, renew_reader
 from postroom.accounts.mailbox_state import MailboxObserver, NoObserver, change_labels, email_of, record_deleted
 from postroom.accounts.troubled import TroubleKind, forget_trouble
 from postroom.archive.messages import Relabelling
@@ -89,6 +89,7 @@ class HistoryFollower:
         """One page: first its effects are on disk, then the cursor moves."""
         if changes.records:
             await self._fetcher.store.settled()
+        await self._bring_back(changes.added)
         outcome = await self._fetch(await self._missing(changes.wanted))
         relabelled = await self._relabel(changes)
         deleted = await self._mark_deleted(changes.deleted)
@@ -111,6 +112,12 @@ class HistoryFollower:
         bad = await self._database.read(lambda tx: bad_of(tx, self._reader.account_id))
         have = await self._fetcher.store.known(wanted) | {each.key for each in bad}
         return [each for each in wanted if each not in have]
+
+    async def _bring_back(self, added: Sequence[str]) -> None:
+        """Where a message is known by its bytes, one that was deleted may come again."""
+        back = await self._fetcher.store.known(added) if added else ()
+        if back:
+            await self._fetcher.store.unmark_deleted(sorted(back))
 
     async def _fetch(self, ids: Sequence[str]) -> FetchOutcome:
         outcome = FetchOutcome()

@@ -31,7 +31,7 @@ from postroom.mailboxes.labels import LabelNamesById
 from postroom.mailboxes.protocol import Mailbox, Span
 from postroom.mailboxes.reader import gone_of
 from postroom.sync.fetch import MailFetcher, bad_of
-from postroom.sync.slices import Granularity, oldest_mail, plan
+from postroom.sync.slices import LISTED_WITHIN_S, Granularity, oldest_mail, plan
 from postroom.sync.state import find_state, get_state, record_comparison
 from postroom.telemetry import logs
 
@@ -120,7 +120,7 @@ async def align_label(mailbox: Mailbox, store: AccountStore, label_id: str, name
     label = frozenset({name})
     with IdSet() as listed:
         try:
-            async for ids in listed_ids(mailbox, label_id=label_id):
+            async for ids in listed_ids(mailbox, label_id=label_id, max_age_s=LISTED_WITHIN_S):
                 listed.add(ids)
         except (CallRefused, Gone):
             if any(each.id == label_id for each in await mailbox.labels()):
@@ -142,10 +142,10 @@ async def strip_label(store: AccountStore, name: str) -> int:
 
 
 async def listed_ids(
-    mailbox: Mailbox, span: Span | None = None, *, label_id: str | None = None
+    mailbox: Mailbox, span: Span | None = None, *, label_id: str | None = None, max_age_s: float = 0.0
 ) -> AsyncIterator[list[str]]:
     """Listed ids, spam and trash included, page by page."""
-    async for page in mailbox.list(span, label_id=label_id):
+    async for page in mailbox.list(span, label_id=label_id, max_age_s=max_age_s):
         yield [*page.ids]
 
 
@@ -272,7 +272,7 @@ class SourceReconciliation:
     async def _compare_presence(self) -> tuple[int, int]:
         deleted = restored = 0
         with IdSet() as listed, self._fetcher.store.backend.reader() as reader:
-            async for ids in listed_ids(self._fetcher.mailbox):
+            async for ids in listed_ids(self._fetcher.mailbox, max_age_s=LISTED_WITHIN_S):
                 listed.add(ids)
             portions = reader.all_ids(self._fetcher.store.email)
             while portion := await asyncio.to_thread(next, portions, None):

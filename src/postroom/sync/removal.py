@@ -18,8 +18,7 @@ from postroom.archive.backend import ArchiveBackend, MailReader
 from postroom.archive.certificates import ArchiveProof, Removal, RemovalAction, RemovalResult
 from postroom.archive.messages import ArchivedMessage, IncomingMail, Provenance, StoreOutcome
 from postroom.archive.service import AccountStore, SharedArchive
-from postroom.domain.backoff import EQUAL_JITTER, Backoff, retry
-from postroom.domain.clock import Clock
+from postroom.domain.clock import EQUAL_JITTER, Backoff, Clock, retry
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError
 from postroom.mailboxes.errors import Gone
 from postroom.mailboxes.labels import LabelNames
@@ -34,7 +33,7 @@ ALWAYS_KEPT = frozenset({"DRAFT"})
 class KeepReason(StrEnum):
     """Why a message stays, in words for a person."""
 
-    NOT_AT_GMAIL = "has no Gmail id"
+    NOT_AT_SOURCE = "was never seen at the source"
     GONE = "is deleted at the source already"
     REMOVED_BEFORE = "was removed before"
     NOTHING_TO_REMOVE = "is not where it would be removed from"
@@ -44,6 +43,7 @@ class KeepReason(StrEnum):
     YOUNG = "is younger than archiver.keep_days"
     DAMAGED = "its stored bytes do not verify"
     NOT_COMPARED = "was never compared with the source"
+    NOT_CONFIRMED = "its folder was numbered anew, and it could not be read again there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def keep_reason(message: ArchivedMessage, policy: RemovalPolicy, grounds: Remova
     """None if it may be removed. NOT_COMPARED comes last: it alone can be resolved by comparing with the source."""
     labels = folded(message.labels)
     reasons = (
-        (message.gmail_id is None, KeepReason.NOT_AT_GMAIL),
+        (message.gmail_id is None, KeepReason.NOT_AT_SOURCE),
         (message.deleted_at_source is not None, KeepReason.GONE),
         (message.gmail_id in grounds.removed_before, KeepReason.REMOVED_BEFORE),
         (_is_nothing_to_do(policy.removal, labels), KeepReason.NOTHING_TO_REMOVE),
@@ -272,11 +272,15 @@ class RemovalSource:
         found = sort_results(await self.mailbox.fetch(gmail_ids, Detail.FLAGS))
         for message_id, error in found.failed.items():
             raise UnsafeToRemove(
-                f"Stopped: Gmail could not say what became of message {message_id}: {error.message} Its "
+                f"Stopped: the mailbox could not say what became of message {message_id}: {error.message} Its "
                 "certificate is kept; the next run asks again."
             ) from error
         labels = {message.id: await self.names.names(message.label_ids) for message in found.got}
         return {**labels, **dict.fromkeys(found.gone)}
+
+    async def unconfirmed(self, gmail_ids: Sequence[str]) -> frozenset[str]:
+        """Those that may be other messages by now, as far as the mailbox can tell."""
+        return await with_retries(self._clock, partial(self.mailbox.confirm, gmail_ids))
 
     async def remove(self, gmail_ids: Sequence[str]) -> None:
         """Returns once the mailbox has confirmed the removal; ids that are gone count as removed."""

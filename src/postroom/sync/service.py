@@ -10,12 +10,12 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from postroom.accounts.access import GmailAccess
+from postroom.accounts.access import MailboxAccess
 from postroom.accounts.account import Account, ArchivedMailbox
 from postroom.accounts.account_jobs import account_of, mailbox_of
-from postroom.accounts.history_cursor import HistoryLeaseLost, ReaderElsewhere
+from postroom.accounts.history import HistoryLeaseLost, ReaderElsewhere
 from postroom.accounts.mailbox_state import MailboxObserver, NoObserver
 from postroom.accounts.troubled import troubled_of
 from postroom.archive.certificates import RemovalAction
@@ -28,7 +28,7 @@ from postroom.mailboxes.labels import LabelNames
 from postroom.mailboxes.ports import PriorityLane
 from postroom.queue import Handler, JobContext
 from postroom.queue.job import Json
-from postroom.settings import Settings
+from postroom.settings import Settings, SettingsSource
 from postroom.sync.alerts import recheck_bad
 from postroom.sync.archiver import Archiver, ArchiverContext, open_archiver
 from postroom.sync.engine import SyncEngine, build_engine
@@ -49,15 +49,25 @@ class AccountSync:
     def progress(self) -> SyncProgress:
         return self.engine.progress()
 
+    def result(self) -> dict[str, Any]:
+        """What it has done so far, as a job keeps it."""
+        done = self.progress()
+        return {"stored": done.stored, "known": done.known, "bad": done.bad, "watermark": done.watermark}
+
 
 @dataclass(frozen=True)
 class SyncService:
     database: Database
-    gmail: GmailAccess
+    mailboxes: MailboxAccess
     archive: SharedArchive
-    settings: Settings
+    source_of_settings: SettingsSource
     clock: Clock
     watch: MailboxObserver = NoObserver()  # noqa: RUF009 - holds nothing
+
+    @property
+    def settings(self) -> Settings:
+        """As they hold now; a sync keeps those that it began with."""
+        return self.source_of_settings.now
 
     @asynccontextmanager
     async def opened(
@@ -71,7 +81,7 @@ class SyncService:
             syncs = []
             for account in accounts:
                 store = await stack.enter_async_context(self.archive.store(account.email, purpose))
-                mailbox = await stack.enter_async_context(self.gmail.mailbox(account, PriorityLane.SYNC))
+                mailbox = await stack.enter_async_context(self.mailboxes.mailbox(account, PriorityLane.SYNC))
                 engine = build_engine(
                     self.database,
                     account,
@@ -87,7 +97,7 @@ class SyncService:
 
     async def estimate(self, account: Account) -> SyncEstimate:
         """What a sync would take; no message is fetched."""
-        async with self.gmail.mailbox(account, PriorityLane.USER_ACTION) as mailbox:
+        async with self.mailboxes.mailbox(account, PriorityLane.USER_ACTION) as mailbox:
             return await estimate_sync(
                 self.database, account, mailbox, self.settings.sync, self.archive.backend, self.clock.now()
             )
@@ -100,7 +110,7 @@ class SyncService:
             store = await stack.enter_async_context(self.archive.store(owner.email, purpose))
             fetcher = None
             if isinstance(owner, Account):
-                mailbox = await stack.enter_async_context(self.gmail.mailbox(owner, PriorityLane.SYNC))
+                mailbox = await stack.enter_async_context(self.mailboxes.mailbox(owner, PriorityLane.SYNC))
                 names = LabelNames(mailbox, LabelFollower(self.database, owner.id, mailbox, store))
                 fetcher = MailFetcher(mailbox, store, names)
             retry = BadMessageRetry(self.database, owner.id, store, fetcher, self.settings.sync, self.clock)
@@ -113,7 +123,7 @@ class SyncService:
 @dataclass(frozen=True)
 class ArchiverService:
     database: Database
-    gmail: GmailAccess
+    mailboxes: MailboxAccess
     archive: SharedArchive
     settings: Settings
     clock: Clock
@@ -148,7 +158,7 @@ class ArchiverService:
         await self.database.read(lambda tx: get_state(tx, account.id))
         context = ArchiverContext(self.database, self.clock, self.archive, self.settings.archiver.batch_size)
         async with (
-            self.gmail.mailbox(account, PriorityLane.SYNC) as mailbox,
+            self.mailboxes.mailbox(account, PriorityLane.SYNC) as mailbox,
             open_archiver(context, account, policy, mailbox) as archiver,
         ):
             yield archiver
@@ -165,8 +175,7 @@ def sync_handlers(sync: SyncService, archiver: ArchiverService, *, beside_live: 
     async def sync_account(account: Account) -> Json:
         async with sync.opened([account], "a sync job", beside_live=beside_live) as [one]:
             await one.engine.run(once=True)
-            done = one.progress()
-        return {"stored": done.stored, "known": done.known, "bad": done.bad, "watermark": done.watermark}
+        return one.result()
 
     async def retry(owner: Account | ArchivedMailbox) -> Json:
         retried = await sync.retry_bad(owner, None, "a job that retries bad messages", only_due=True)

@@ -14,9 +14,9 @@ from functools import partial
 from itertools import count
 from typing import TypeAlias
 
-from postroom.accounts.history_cursor import HistoryLease, renew_reader
+from postroom.accounts.history import HistoryLease, renew_reader
 from postroom.db import Tx
-from postroom.domain.backoff import Backoff
+from postroom.domain.clock import Backoff
 from postroom.domain.errors import Fatal, PostroomError, Retryable
 from postroom.reading.mail import READER_VERSION
 from postroom.sync import status

@@ -20,6 +20,8 @@ _WEEK_S = 7 * DAY_S
 _DAILY_ABOVE = 200_000
 _MONTHLY_BELOW = 20_000
 _NEWEST_S = 30 * DAY_S
+LISTED_WITHIN_S = 30.0
+"""How old a listing of the sync may be: what came or went since is among the changes, which it reads as well."""
 EARLIEST_CUT = SHORTEST_EPOCH
 """No query can tell earlier times apart, so no slice is cut before."""
 
@@ -170,7 +172,7 @@ async def oldest_mail(mailbox: Mailbox, until: int) -> int:
 
 
 async def _has_mail_before(mailbox: Mailbox, instant: int) -> bool:
-    async for page in mailbox.list(Span(0, instant), page_size=1):
+    async for page in mailbox.list(Span(0, instant), page_size=1, max_age_s=LISTED_WITHIN_S):
         if page.ids:
             return True
     return False
@@ -193,7 +195,7 @@ async def ids_of(mailbox: Mailbox, part: Slice, settings: SyncSettings) -> Async
     halves = split(part)
     listed: list[str] = []
     pages = 0
-    async for page in mailbox.list(part, page_size=settings.page_size):
+    async for page in mailbox.list(part, page_size=settings.page_size, max_age_s=LISTED_WITHIN_S):
         pages += 1
         listed += page.ids
         if pages == settings.max_pages_per_slice and not page.is_last and halves:

@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Row, delete, func, select, update
 
-from postroom.accounts.history_cursor import HistoryStanding, history_standing
+from postroom.accounts.history import HistoryStanding, history_standing
 from postroom.db import Tx
 from postroom.db.tables.accounts import sync_slices, sync_states
 from postroom.domain.errors import Fatal, NotFound

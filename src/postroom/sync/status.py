@@ -20,15 +20,14 @@ from opentelemetry.metrics import CallbackOptions, Observation
 from sqlalchemy import select
 
 from postroom.accounts.account import Account
-from postroom.accounts.history_cursor import Duty, LiveTrouble, live_trouble
-from postroom.accounts.history_gap import open_gap
+from postroom.accounts.history import Duty, LiveTrouble, live_trouble, open_gap
 from postroom.accounts.troubled import troubled_number
 from postroom.archive.backend import ArchiveBackend
 from postroom.db import Database, Tx
 from postroom.db.tables.accounts import history_cursors
 from postroom.domain.clock import Clock
 from postroom.domain.series import Series
-from postroom.mailboxes.gmail.quota import MINUTE_S, PROFILES, GmailMethod, ProfileName, QuotaProfile
+from postroom.mailboxes.gmail.methods import MINUTE_S, PROFILES, GmailMethod, ProfileName, QuotaProfile
 from postroom.mailboxes.limiter import Limiter
 from postroom.mailboxes.pace import Reserve
 from postroom.mailboxes.protocol import Detail, Got, Mailbox, Span

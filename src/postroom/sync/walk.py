@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from postroom.accounts.history_cursor import HistoryLease, history_standing, renew_reader
+from postroom.accounts.history import HistoryLease, history_standing, renew_reader
 from postroom.db import Tx
 from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal, PostroomError, Retryable

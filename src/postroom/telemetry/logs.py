@@ -14,7 +14,7 @@ import logging
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -200,9 +200,14 @@ class Logger:
         getattr(self._logger, method)(event, **fields)
 
 
-def bind(**fields: Any) -> None:
-    """Add these fields to every event of this task from now on."""
-    _context.set({**_context.get(), **fields})
+def bind(**fields: Any) -> Token[Mapping[str, Any]]:
+    """Add these fields to every event of this task from now on, or until `unbind`."""
+    return _context.set({**_context.get(), **fields})
+
+
+def unbind(bound: Token[Mapping[str, Any]]) -> None:
+    """Take back what `bind` added in this task, and what was bound after it."""
+    _context.reset(bound)
 
 
 def get(name: str) -> Logger:

@@ -30,6 +30,12 @@ class SeriesRecorder:
         seconds = max(seconds, 0.0)
         self._add((series, bound_of(seconds)), Amount(1, seconds, seconds))
 
+    def times(self, series: Series, lengths: Mapping[float, int]) -> None:
+        """Several things took so long; by length, how many."""
+        for seconds, number in lengths.items():
+            seconds = max(seconds, 0.0)
+            self._add((series, bound_of(seconds)), Amount(number, seconds * number, seconds))
+
     def take(self) -> Mapping[Key, Amount]:
         """What was recorded since the last call."""
         with self._lock:

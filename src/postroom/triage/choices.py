@@ -215,7 +215,7 @@ def read_call(call: ToolCall, offer: ToolOffer) -> ModelChoice:
     """What a call of one of the offered tools asks for."""
     if call.name != NOTHING and call.name not in offer.actions:
         raise UnusableAnswer("it calls a tool that was not offered")
-    arguments = _arguments(call.arguments)
+    arguments = call_arguments(call.arguments)
     common = _common({name: value for name, value in arguments.items() if name in COMMON})
     rest = {name: value for name, value in arguments.items() if name not in COMMON}
     reason = one_line(common.reason, LONGEST_REASON)
@@ -224,7 +224,8 @@ def read_call(call: ToolCall, offer: ToolOffer) -> ModelChoice:
     return ModelChoice(_wanted(call.name, rest, offer), common.confidence, reason, common.needs_approval)
 
 
-def _arguments(text: str) -> dict[str, Any]:
+def call_arguments(text: str) -> dict[str, Any]:
+    """What a call says, as the model wrote it. Raises UnusableAnswer."""
     if len(text) > _LONGEST_ARGUMENTS:
         raise UnusableAnswer("arguments: are too long")
     try:

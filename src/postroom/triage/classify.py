@@ -16,8 +16,7 @@ from postroom.db import Tx
 from postroom.domain.actions import ActionOrder, Origin, ReviewCause
 from postroom.domain.errors import BadInput, Fatal, PostroomError
 from postroom.domain.ids import parse_id
-from postroom.domain.money import Micros
-from postroom.domain.spending import Denial, Denied, NewCall
+from postroom.domain.money import Denial, Denied, Micros, NewCall
 from postroom.queue import JobContext, PutOff
 from postroom.queue.job import Json
 from postroom.settings import ModelSettings, SafetySettings
@@ -260,9 +259,10 @@ class Classifier:
         decision: Decision,
         considered: Consideration | None,
     ) -> Json:
-        switch = kill_switch.model_switch(tx)
-        if decision.source in (DecidedBy.MODEL, DecidedBy.LEARNED) and not switch.on:
-            decision = decision.asking(f"the model was {switch.reason} while it was asked")
+        if decision.source in (DecidedBy.MODEL, DecidedBy.LEARNED):
+            switch = kill_switch.model_switch(tx)
+            if not switch.on:
+                decision = decision.asking(f"the model was {switch.reason} while it was asked")
         decision_id = records.record_decision(tx, message, decision, context.queue.clock.now())
         records.forget_answers(tx, message.id)
         self._budget.decided(tx, message.id, message.backfill_job_id)

@@ -17,10 +17,9 @@ from postroom.domain.checkups import Check, CheckVerdict, Finding, first_failure
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, PostroomError
 from postroom.domain.extras import Extra, ExtraMissing, is_installed, require
-from postroom.domain.model_costs import CostMeter, tariff_for
-from postroom.domain.money import Micros, format_dollars
-from postroom.domain.spending import Denied, NewCall, Reserved
-from postroom.settings import MODEL_KEY_ENTRY, ModelSettings
+from postroom.domain.model_costs import CostMeter, Tariff, tariff_for
+from postroom.domain.money import Denied, Micros, NewCall, Reserved, format_dollars
+from postroom.settings import MODEL_KEY_ENTRY, Derived, ModelSettings, SettingsSource
 from postroom.tls import trusted
 from postroom.triage import records
 from postroom.triage.questions import CallBudget, CallFailed, ModelAnswer, ModelQuestion, ModelTool
@@ -38,6 +37,24 @@ def meter_for(settings: ModelSettings) -> CostMeter:
     """What questions to the configured model can cost; one that knows no price lets nothing be spent."""
     tariff = tariff_for(settings.provider, settings.name, settings.input_price, settings.output_price)
     return CostMeter(tariff, settings.max_output_tokens)
+
+
+class CurrentMeter:
+    """`meter_for` the model that is configured now."""
+
+    def __init__(self, settings: SettingsSource) -> None:
+        self._meter = Derived(lambda: settings.now.model, meter_for)
+
+    @property
+    def tariff(self) -> Tariff | None:
+        return self._meter().tariff
+
+    @property
+    def dearest(self) -> Micros | None:
+        return self._meter().dearest
+
+    def most(self, request_bytes: int) -> Micros | None:
+        return self._meter().most(request_bytes)
 
 
 @asynccontextmanager
@@ -92,7 +109,7 @@ def _judge_key(settings: ModelSettings, vault: Vault) -> Finding:
         return _found(CheckVerdict.OK, "The model has a key.")
     if settings.provider == "compatible":
         return _found(CheckVerdict.OK, f"No key is set; {settings.base_url} may not want one.")
-    remedy = "Store it with `postroom account model-key`, or set POSTROOM_MODEL__API_KEY, and start Postroom again."
+    remedy = "Store it with `postroom account model-key`, or set POSTROOM_MODEL__API_KEY and restart Postroom."
     return _found(CheckVerdict.FAILED, f"{settings.provider} needs a key, and none is set.", remedy)
 
 
@@ -100,7 +117,7 @@ def _judge_price(settings: ModelSettings) -> Finding:
     tariff = meter_for(settings).tariff
     if tariff is not None:
         return _found(CheckVerdict.OK, f"Its price is known: {tariff.describe()}.")
-    remedy = "Set model.input_price and model.output_price, and start Postroom again."
+    remedy = "Set model.input_price and model.output_price."
     return _found(CheckVerdict.FAILED, f"The price of {settings.name} is not known, so it is not asked.", remedy)
 
 

@@ -10,8 +10,7 @@ from typing import Any, Protocol
 from postroom.db import Tx
 from postroom.domain.errors import Fatal, PostroomError
 from postroom.domain.model_costs import TokenCounts
-from postroom.domain.money import Micros
-from postroom.domain.spending import Denied, NewCall, Reserved
+from postroom.domain.money import Denied, Micros, NewCall, Reserved
 
 
 class ModelRefused(Fatal):

@@ -9,21 +9,22 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Row, func, select, update
+from sqlalchemy import Row, bindparam, func, select, update
 
-from postroom.db import Database, Tx
-from postroom.db.database import insert
+from postroom.db import Database, Dialect, Prepared, Tx
+from postroom.db.database import insert_for
 from postroom.db.tables.mail import messages, sent_messages
 from postroom.db.tables.triage import decisions, model_calls
 from postroom.domain.ids import new_id
 from postroom.domain.money import Micros
-from postroom.domain.tiers import AssignmentRule
+from postroom.domain.terms import AssignmentRule
 from postroom.triage.decision import Decision
 from postroom.triage.prompt import MailToJudge
 from postroom.triage.questions import CallFailed, ModelAnswer, ToolCall
-from postroom.triage.rules.facts import MessageFacts, facts_of_message
+from postroom.triage.rules.facts import MessageFacts, facts_of_row
 
 STARTED, ANSWERED, UNUSABLE, FAILED, LOST = "started", "answered", "unusable", "failed", "lost"
 _LONGEST_ERROR = 500
@@ -49,11 +50,25 @@ class TriageMessage:
     """What the model is shown."""
 
 
+# Made once: to build a statement takes longer than to run it.
+_MESSAGE = Prepared(select(messages).where(messages.c.id == bindparam("the_message")))
+_DECISION = Prepared(select(decisions.c.id).where(decisions.c.message_id == bindparam("the_message")))
+_FORGET_ANSWERS = Prepared(
+    update(model_calls).where(model_calls.c.message_id == bindparam("the_message"), model_calls.c.answer.is_not(None))
+)
+
+
+@cache
+def _decide_once(dialect: Dialect) -> Prepared:
+    first = insert_for(dialect, decisions).on_conflict_do_nothing(index_elements=["message_id"])
+    return Prepared(first.returning(decisions.c.id))
+
+
 def load_message(tx: Tx, message_id: str) -> TriageMessage | None:
-    row = tx.execute(select(messages).where(messages.c.id == message_id)).one_or_none()
-    facts = facts_of_message(tx, message_id)
-    if row is None or facts is None:
+    rows = tx.run(_MESSAGE, {"the_message": message_id})
+    if not rows:
         return None
+    [row] = rows
     return TriageMessage(
         id=row.id,
         account_id=row.account_id,
@@ -65,7 +80,7 @@ def load_message(tx: Tx, message_id: str) -> TriageMessage | None:
         is_gone=row.deleted_at_source is not None,
         is_decided=_is_decided(tx, row.id),
         answers_owner=_answers_owner(tx, row),
-        facts=facts,
+        facts=facts_of_row(tx, row),
         mail=_mail(row),
     )
 
@@ -94,7 +109,7 @@ def _answers_owner(tx: Tx, row: Row[Any]) -> bool:
 
 
 def _is_decided(tx: Tx, message_id: str) -> bool:
-    return tx.execute(select(decisions.c.id).where(decisions.c.message_id == message_id)).first() is not None
+    return bool(tx.run(_DECISION, {"the_message": message_id}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +152,10 @@ def begin_call(tx: Tx, call: NewModelCall, now: datetime) -> None:
     )
 
 
-def end_call(tx: Tx, call_id: str, answer: ModelAnswer, problem: str | None) -> None:
+def end_call(tx: Tx, call_id: str, answer: ModelAnswer, problem: str | None, *, is_kept: bool = True) -> None:
     """Record an answer. One that does not say what it used stays in the books at its most. It counts, and a usable one
-    is kept, until its message is decided."""
-    usable = None if problem is not None else answer.calls[0]
+    is kept, until its message is decided; an answer about no message that repeats mail is not kept at all."""
+    usable = None if problem is not None or not is_kept else answer.calls[0]
     values: dict[str, object] = {
         "model": answer.model,
         "input_tokens": answer.used.input,
@@ -186,8 +201,7 @@ def earlier_answers(tx: Tx, message_id: str) -> EarlierAnswers:
 
 def forget_answers(tx: Tx, message_id: str) -> None:
     """The message is decided; its answer may hold words of the mail, and has served."""
-    kept = (model_calls.c.message_id == message_id) & model_calls.c.answer.is_not(None)
-    tx.execute(update(model_calls).where(kept).values(answer=None))
+    tx.run(_FORGET_ANSWERS, {"the_message": message_id, "answer": None})
 
 
 def spent_on(tx: Tx, message_id: str) -> Micros:
@@ -215,9 +229,8 @@ def record_decision(tx: Tx, message: TriageMessage, decision: Decision, now: dat
         "explanation": decision.explanation,
         "created_at": now,
     }
-    written = insert(tx, decisions).values(row).on_conflict_do_nothing(index_elements=["message_id"])
-    found = tx.execute(written.returning(decisions.c.id)).first()
-    return None if found is None else str(found.id)
+    found = tx.run(_decide_once(tx.dialect), row)
+    return str(found[0].id) if found else None
 
 
 _AT_ONCE = 1_000

@@ -32,6 +32,14 @@ MOST_LISTED = 500
 _AT_ONCE = 200
 """Items in one transaction, so that the longest list holds up no other work."""
 _SUBJECT = "review"
+_its_message = messages.alias()
+_its_mailbox = (
+    select(_its_message.c.endpoint_identity)
+    .where(_its_message.c.id == decisions.c.message_id)
+    .correlate(decisions)
+    .scalar_subquery()
+)
+"""Looked up for each open item. As a condition on a joined table it made SQLite begin with all messages."""
 
 CAUSES: Mapping[ReviewCause, str] = MappingProxyType(
     {
@@ -80,7 +88,7 @@ class ReviewFilter:
         if self.cause is not None:
             yield decisions.c.review_cause == self.cause
         if self.mailbox is not None:
-            yield messages.c.endpoint_identity == self.mailbox
+            yield _its_mailbox == self.mailbox
         if self.before_id is not None:
             yield decisions.c.id < parse_id(self.before_id, "before_id")
 
@@ -93,8 +101,7 @@ def list_review(tx: Tx, which: ReviewFilter, *, lock: bool = False) -> list[Revi
 
 def open_items(mailbox: str | None = None) -> Select[Any]:
     """To be counted."""
-    which = ReviewFilter(mailbox=mailbox)
-    return _open().where(*which.conditions())
+    return select(decisions.c.id).where(OPEN_REVIEW, *ReviewFilter(mailbox=mailbox).conditions())
 
 
 def still_open(tx: Tx, ids: Sequence[str]) -> list[str]:

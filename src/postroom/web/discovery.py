@@ -16,15 +16,17 @@ from typing import Any
 from sqlalchemy import Row, false, func, select, union, update
 
 from postroom.db import Tx
-from postroom.db.tables.queue import job_tombstones, jobs
+from postroom.db.tables.queue import job_tombstones, jobs, schedules
 from postroom.db.tables.web import discovered_items, evidence, web_endpoints, web_lanes, web_older_pages
 from postroom.domain.ids import new_id
-from postroom.domain.jobs import WEB_FETCH, WEB_VERIFY
+from postroom.domain.jobs import WEB_FETCH, WEB_SENTINEL, WEB_VERIFY
 from postroom.queue import JobQueue, NewJob, QueueName
 from postroom.queue.job import FINISHED
-from postroom.web.sources import ConfiguredSources, Endpoint, EndpointMode, WebSource
+from postroom.settings import OFF
+from postroom.web import check_times
+from postroom.web.fetching.urls import backfill_job_id, url_hash
+from postroom.web.sources import CheckCadence, ConfiguredSources, Endpoint, EndpointMode, WebSource
 from postroom.web.strategies import FoundPage
-from postroom.web.urls import backfill_job_id, url_hash
 
 
 class DiscoveryMethod(StrEnum):
@@ -392,10 +394,38 @@ class EndpointView:
     changed: int
     unchanged: int
     """Of the known pages that were checked again since the last look began."""
+    every: CheckCadence
+    next_check: datetime | None
+    """Null if it is not checked by itself."""
 
 
-def overview(tx: Tx, sources: ConfiguredSources) -> list[EndpointView]:
-    """One line for each endpoint, in the order of the sources."""
+def last_checks(tx: Tx, sources: ConfiguredSources) -> dict[str, datetime | None]:
+    """When each source that is checked by itself last was; None where an endpoint of it never was."""
+    looked = {
+        (row.source_slug, row.name): row.looked_at or row.sentinel_at for row in tx.execute(select(web_endpoints))
+    }
+    found: dict[str, datetime | None] = {}
+    for source in sources:
+        times = [looked.get((source.slug, each.name)) for each in source.endpoint if each.sentinel]
+        if times and source.slug not in sources.paused:
+            known = [time for time in times if time is not None]
+            found[source.slug] = min(known) if len(known) == len(times) else None
+    return found
+
+
+def next_checks(tx: Tx, sources: ConfiguredSources, cadence: str, now: datetime) -> dict[str, datetime | None]:
+    """When each source that is checked by itself will be, by the sentinel's cadence."""
+    when = select(schedules.c.next_at).where(schedules.c.name == WEB_SENTINEL.name)
+    tick = None if cadence == OFF else tx.execute(when).scalar()
+    return {
+        slug: check_times.next_check(sources[slug].every, looked_at, tick, cadence, now)
+        for slug, looked_at in last_checks(tx, sources).items()
+    }
+
+
+def overview(tx: Tx, sources: ConfiguredSources, cadence: str, now: datetime) -> list[EndpointView]:
+    """One line for each endpoint, in the order of the sources. `cadence` is the sentinel's."""
+    next_at = next_checks(tx, sources, cadence, now)
     known = {(row.source_slug, row.name): row for row in tx.execute(select(web_endpoints))}
     counted = select(discovered_items.c.endpoint_id, discovered_items.c.status, func.count()).group_by(
         discovered_items.c.endpoint_id, discovered_items.c.status
@@ -421,6 +451,8 @@ def overview(tx: Tx, sources: ConfiguredSources) -> list[EndpointView]:
                     behind_since=None if row is None else row.behind_since,
                     paused=source.slug in sources.paused,
                     origin="added" if source.slug in sources.added else "file",
+                    every=source.every,
+                    next_check=next_at.get(source.slug) if endpoint.sentinel else None,
                     **_outcomes(tx, row),
                 )
             )

@@ -43,22 +43,7 @@ from postroom.db.database import insert
 from postroom.db.tables.web import EVIDENCE_INDEX, EVIDENCE_WORDS, evidence, evidence_numbers, evidence_texts
 from postroom.domain.errors import BadInput, Fatal, NotFound
 from postroom.domain.ids import new_id
-from postroom.mail.query import parse
-from postroom.mail.query.nodes import (
-    And,
-    Anywhere,
-    HasAttachment,
-    HasUserLabel,
-    Labelled,
-    MessageId,
-    Node,
-    Not,
-    Or,
-    Received,
-    Size,
-    Text,
-    TextField,
-)
+from postroom.mail.query import nodes, parse
 from postroom.web.extraction.web_reader import Extracted
 from postroom.web.fetching.interface import Fetched, Validators
 
@@ -332,49 +317,49 @@ def _hits(tx: Tx, ids: list[str]) -> list[EvidenceHit]:
     return [by_id[each] for each in ids]
 
 
-def _require_short(node: Node) -> None:
+def _require_short(node: nodes.Node) -> None:
     """Databases refuse expressions with thousands of parts; refuse them here with a clear error."""
     if (size := _leaves(node)) > MOST_PARTS:
         raise BadInput("query", f"asks for {size:,} things at once; the most is {MOST_PARTS}")
 
 
-def _leaves(node: Node) -> int:
+def _leaves(node: nodes.Node) -> int:
     match node:
-        case And(parts) | Or(parts):
+        case nodes.And(parts) | nodes.Or(parts):
             return sum(_leaves(part) for part in parts)
-        case Not(part):
+        case nodes.Not(part):
             return _leaves(part)
         case _:
             return 1
 
 
-def _condition(tx: Tx, node: Node) -> Condition:
+def _condition(tx: Tx, node: nodes.Node) -> Condition:
     match node:
-        case And(parts):
+        case nodes.And(parts):
             return and_(true(), *(_condition(tx, part) for part in parts))
-        case Or(parts):
+        case nodes.Or(parts):
             return or_(false(), *(_condition(tx, part) for part in parts))
-        case Not(part):
+        case nodes.Not(part):
             return not_(_condition(tx, part))
-        case Text(field, words):
+        case nodes.Text(field, words):
             return _says(tx, field, words)
-        case Labelled(label):
+        case nodes.Labelled(label):
             return func.lower(evidence.c.source_slug) == label.lower()
-        case Received(start, end):
+        case nodes.Received(start, end):
             return _between(tx, start, end)
-        case Size(over, under):
+        case nodes.Size(over, under):
             length = func.length(evidence.c.raw_content)
             return and_(true(), *_bounds(length, over, under))
-        case Anywhere():
+        case nodes.Anywhere():
             return true()
-        case HasAttachment() | HasUserLabel() | MessageId():
+        case nodes.HasAttachment() | nodes.HasUserLabel() | nodes.MessageId():
             raise BadInput("query", f"{_NAMES[type(node)]} has no meaning for web pages")
 
 
-_NAMES = {HasAttachment: "has:attachment", HasUserLabel: "has:userlabels", MessageId: "rfc822msgid:"}
+_NAMES = {nodes.HasAttachment: "has:attachment", nodes.HasUserLabel: "has:userlabels", nodes.MessageId: "rfc822msgid:"}
 
 
-def _says(tx: Tx, field: TextField, words: str) -> Condition:
+def _says(tx: Tx, field: nodes.TextField, words: str) -> Condition:
     """The words side by side, in one of the texts that the field stands for."""
     wanted = fold(words)
     if not wanted:
@@ -385,15 +370,21 @@ def _says(tx: Tx, field: TextField, words: str) -> Condition:
     return and_(may_say(tx, names, wanted), said)
 
 
-def _columns(field: TextField) -> Sequence[str]:
+def _columns(field: nodes.TextField) -> Sequence[str]:
     match field:
-        case TextField.ANY:
+        case nodes.TextField.ANY:
             return WORDS
-        case TextField.SUBJECT:
+        case nodes.TextField.SUBJECT:
             return ("title_words",)
-        case TextField.FROM | TextField.FILENAME:
+        case nodes.TextField.FROM | nodes.TextField.FILENAME:
             return ("url_words",)
-        case TextField.TO | TextField.CC | TextField.BCC | TextField.LIST:
+        case (
+            nodes.TextField.TO
+            | nodes.TextField.CC
+            | nodes.TextField.BCC
+            | nodes.TextField.LIST
+            | nodes.TextField.ATTACHMENT
+        ):
             raise BadInput("query", f"{field}: has no meaning for web pages")
 
 

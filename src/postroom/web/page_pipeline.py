@@ -20,24 +20,14 @@ from postroom.db.tables.web import discovered_items, web_endpoints
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, NotFound, PostroomError, Retryable
 from postroom.domain.jobs import WEB_FETCH, WEB_NOTIFY
 from postroom.queue import JobContext, JobQueue, NewJob, Postponed
-from postroom.queue.job import Json
-from postroom.queue.outcome import storable
+from postroom.queue.job import Json, storable
 from postroom.settings import BackfillSettings, WebSettings
 from postroom.telemetry.metrics import meter
 from postroom.web import evidence, revisits
 from postroom.web.discovery import DiscoveryMethod, ItemStatus
 from postroom.web.evidence import Evidence
 from postroom.web.extraction.web_reader import DocumentReader, Extracted, WebDocument
-from postroom.web.fetching.interface import (
-    Disallowed,
-    DomainLimits,
-    Fetched,
-    Fetching,
-    LimitsOf,
-    NotYet,
-    Purpose,
-    Validators,
-)
+from postroom.web.fetching import interface
 from postroom.web.fetching.politeness import DatabasePace, place_in_line
 from postroom.web.fetching.targets import read_target
 from postroom.web.revisits import Intervals
@@ -87,9 +77,9 @@ class PagePipeline:
 
     def __init__(
         self,
-        fetching: Fetching,
+        fetching: interface.Fetching,
         pace: DatabasePace,
-        limits_of: LimitsOf,
+        limits_of: interface.LimitsOf,
         reader: DocumentReader,
         settings: WebSettings,
         backfill: BackfillSettings,
@@ -115,10 +105,10 @@ class PagePipeline:
             return await self._fetch(context, item)
         except Postponed:
             raise
-        except NotYet as error:
+        except interface.NotYet as error:
             limits = self._limits_of(_host(item))
             raise await self._later(context, item, limits, error.retry_after or _NO_PATIENCE) from error
-        except Disallowed as error:
+        except interface.Disallowed as error:
             return await self._skip(context, item, error)
         except PostroomError as error:
             record(item.method, type(error).__name__)
@@ -140,7 +130,7 @@ class PagePipeline:
         limits = self._limits_of(_host(item))
         is_backfill = item.method is DiscoveryMethod.BACKFILL and item.status is not ItemStatus.FETCHED
         interval = self._interval.total_seconds()
-        lane = DomainLimits(_BACKFILL_LANE, interval, interval, max_concurrent=1_000)
+        lane = interface.DomainLimits(_BACKFILL_LANE, interval, interval, max_concurrent=1_000)
         if is_backfill and not await self._is_switched_on(context):
             raise await self._later(context, item, lane, WHILE_SWITCHED_OFF)
         if (wait := await self._pace.wait_of(limits)) > PATIENCE:
@@ -150,14 +140,16 @@ class PagePipeline:
         try:
             async with self._pace.turn(lane, patience=_NO_PATIENCE):
                 return
-        except NotYet as error:
+        except interface.NotYet as error:
             raise await self._later(context, item, lane, error.retry_after or self._interval) from error
 
     async def _is_switched_on(self, context: JobContext) -> bool:
         state = await context.queue.database.read(partial(kill_switch.state, settings=self._backfill))
         return state.in_force
 
-    async def _later(self, context: JobContext, item: _Item, limits: DomainLimits, wait: timedelta) -> Postponed:
+    async def _later(
+        self, context: JobContext, item: _Item, limits: interface.DomainLimits, wait: timedelta
+    ) -> Postponed:
         """Each lane has its own line, so that what the sentinel found does not wait behind a whole backfill."""
         line = f"{item.method.lower()}:{limits.domain}"
         interval = timedelta(seconds=(limits.min_delay_s + limits.max_delay_s) / 2)
@@ -171,7 +163,7 @@ class PagePipeline:
         async with context.step("fetch") as step:
             fetched = await self._fetching.get(
                 item.fetch_url,
-                purpose=Purpose.EVIDENCE,
+                purpose=interface.Purpose.EVIDENCE,
                 conditional=item.known.validators if item.known else None,
                 patience=PATIENCE,
             )
@@ -187,7 +179,7 @@ class PagePipeline:
         await context.complete(partial(self._kept, item=item, fetched=fetched, extracted=extracted, context=context))
         return None
 
-    async def _skip(self, context: JobContext, item: _Item, error: Disallowed) -> Json:
+    async def _skip(self, context: JobContext, item: _Item, error: interface.Disallowed) -> Json:
         record(item.method, "disallowed")
         await context.write(partial(_mark, item=item, status=ItemStatus.SKIPPED, error=error, context=context))
         return {"skipped": error.message}
@@ -198,14 +190,14 @@ class PagePipeline:
             return {}
         return revisits.failed_again(self._intervals, item.check_every_h, context.queue.clock.now())
 
-    def _verified(self, tx: Tx, item: _Item, fetched: Fetched) -> Json:
+    def _verified(self, tx: Tx, item: _Item, fetched: interface.Fetched) -> Json:
         if item.known is None:
             raise Fatal("the web site says that nothing has changed, but was not asked")
         evidence.verify(tx, item.known.id, fetched)
         self._point(tx, item, item.known.id, fetched)
         return {"evidence": item.known.id, "new": False}
 
-    def _kept(self, tx: Tx, item: _Item, fetched: Fetched, extracted: Extracted, context: JobContext) -> Json:
+    def _kept(self, tx: Tx, item: _Item, fetched: interface.Fetched, extracted: Extracted, context: JobContext) -> Json:
         stored = evidence.keep(tx, item.url, item.source_slug, fetched)
         evidence.write_text(tx, stored.id, extracted, context.queue.clock.now())
         if self._point(tx, item, stored.id, fetched) or item.is_news:
@@ -220,7 +212,7 @@ class PagePipeline:
             at = queue.clock.now() + REPORTED_AFTER
             queue.add(tx, NewJob(WEB_NOTIFY.name, {"source": slug}, key=f"web.notify:{slug}", not_before=at))
 
-    def _point(self, tx: Tx, item: _Item, evidence_id: str, fetched: Fetched) -> bool:
+    def _point(self, tx: Tx, item: _Item, evidence_id: str, fetched: interface.Fetched) -> bool:
         """Record what the page was found to hold, and when it is due again; whether that is a change."""
         now = fetched.fetched_at
         changed = item.evidence_id is not None and item.evidence_id != evidence_id
@@ -235,7 +227,7 @@ def _host(item: _Item) -> str:
     return read_target(item.fetch_url).host
 
 
-def _document(fetched: Fetched) -> WebDocument:
+def _document(fetched: interface.Fetched) -> WebDocument:
     return WebDocument(fetched.body, fetched.content_type, fetched.charset, fetched.final_url)
 
 
@@ -249,7 +241,7 @@ def _read(tx: Tx, item_id: str) -> _Item:
     if row is None:
         raise NotFound("item", f"there is no discovered item {item_id}")
     known = evidence.newest(tx, row.url)
-    if known is not None and known.validators == Validators():
+    if known is not None and known.validators == interface.Validators():
         known = None
     return _Item(
         row.id,

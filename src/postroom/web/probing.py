@@ -18,8 +18,8 @@ from urllib.parse import urlsplit, urlunsplit
 from postroom.domain.errors import BadInput, PostroomError
 from postroom.web.extraction.web_reader import ListKind, ListSummary, WebReader
 from postroom.web.fetching.interface import Fetching, Purpose
-from postroom.web.sources import EndpointMode, ItemFilter, NoticeWay, WebSource, source_of
-from postroom.web.urls import canonicalize_url, host_of, placeholders_in
+from postroom.web.fetching.urls import canonicalize_url, host_of, placeholders_in
+from postroom.web.sources import CheckCadence, EndpointMode, ItemFilter, NoticeWay, WebSource, source_of
 
 PATIENCE = timedelta(seconds=20)
 """How long a person waits for the turn of a domain."""
@@ -45,7 +45,8 @@ class NewSource:
     notify: list[NoticeWay] | None = None
     allow_private: bool = False
     watched: bool = True
-    """Whether the sentinel checks it."""
+    """Whether it is checked by itself."""
+    every: CheckCadence = CheckCadence.DAILY
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +206,7 @@ def _source(wanted: NewSource, place: _Place) -> WebSource:
         "domains": domains,
         "endpoint": [endpoint],
         "allow_private": wanted.allow_private,
+        "every": wanted.every,
     }
     if wanted.notify is not None:
         definition["notify"] = wanted.notify

@@ -21,16 +21,16 @@ from postroom.db import Tx
 from postroom.db.tables.web import backfill_run_urls
 from postroom.domain.errors import PostroomError, Retryable
 from postroom.queue import JobQueue
-from postroom.queue.outcome import describe
+from postroom.queue.job import describe
 from postroom.settings import BackfillSettings, WebSettings
 from postroom.telemetry import logs
 from postroom.web import discovery, runs
 from postroom.web.discovery import Discovered, DiscoveryMethod, Finder
 from postroom.web.fetching.interface import Fetching
+from postroom.web.fetching.urls import url_hash
 from postroom.web.runs import Counters, Run, RunLost, RunStatus, walk_key, with_counters, with_error
 from postroom.web.sources import ConfiguredSources, Endpoint, WebSource
 from postroom.web.strategies import FoundPage, WalkPlace, strategy_of
-from postroom.web.urls import url_hash
 from postroom.web.walker import Walker, WalkNote
 
 log = logs.get(__name__)

@@ -330,6 +330,11 @@ class Sentinel:
         return strategy_of(source, endpoint, window, now.date(), self.web.max_page_bytes)
 
 
+def due_job(slugs: list[str]) -> NewJob:
+    """A look at sources that do not wait for the sentinel's time."""
+    return NewJob(WEB_SENTINEL.name, {"sources": slugs}, key=f"{WEB_SENTINEL.name}:due")
+
+
 def sentinel_job() -> NewJob:
     """A look outside the schedule. It has the schedule's key, so that only one look runs at a time."""
     return NewJob(WEB_SENTINEL.name, {}, key=sentinel_schedule("").job_key)

@@ -19,7 +19,7 @@ from postroom.db.tables.web import discovered_items, evidence, evidence_texts, w
 from postroom.db.types import Instant
 from postroom.domain.errors import BadInput
 from postroom.telemetry import logs
-from postroom.web.sources import FILE_NAME, ConfiguredSources, NoticeWay, WebSource, source_of
+from postroom.web.sources import FILE_NAME, CheckCadence, ConfiguredSources, NoticeWay, WebSource, source_of
 
 log = logs.get(__name__)
 
@@ -91,6 +91,18 @@ def set_notify(tx: Tx, sources: ConfiguredSources, slug: str, ways: list[NoticeW
     tx.execute(update(web_sources).where(web_sources.c.slug == slug).values(definition=definition, updated_at=now))
     before = {"notify": [str(way) for way in source.notify]}
     audit.record(tx, who, f"{SUBJECT}.notify", (SUBJECT, slug), now, before=before, after={"notify": ways})
+
+
+def set_schedule(tx: Tx, sources: ConfiguredSources, slug: str, every: CheckCadence, who: Actor, now: datetime) -> None:
+    """How often an added source is checked."""
+    source = sources[slug]
+    if slug not in sources.added:
+        raise BadInput("source", f'{slug} is in {FILE_NAME}; write there: every = "{every}"')
+    changed = source.model_copy(update={"every": every})
+    definition = changed.model_dump(mode="json", exclude_defaults=True)
+    tx.execute(update(web_sources).where(web_sources.c.slug == slug).values(definition=definition, updated_at=now))
+    before, after = {"every": source.every}, {"every": every}
+    audit.record(tx, who, f"{SUBJECT}.schedule", (SUBJECT, slug), now, before=before, after=after)
 
 
 MOST_NEWS = 100

@@ -19,7 +19,7 @@ from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.validation import problem_text, shaped
 from postroom.mail.patterns import Pattern, in_any_case
 from postroom.reading.structured import load_toml
-from postroom.web.urls import canonicalize_url, host_of, placeholders_in
+from postroom.web.fetching.urls import canonicalize_url, host_of, placeholders_in
 
 FILE_NAME = "sources.toml"
 LARGEST_FILE = 4_000_000
@@ -39,6 +39,15 @@ class NoticeWay(StrEnum):
     OVERVIEW = "overview"
     DISCORD = "discord"
     EMAIL = "email"
+
+
+class CheckCadence(StrEnum):
+    """How often a source is checked. Daily and weekly checks are made by the sentinel, at its time."""
+
+    HOURLY = "hourly"
+    SIX_HOURS = "6h"
+    DAILY = "daily"
+    WEEKLY = "weekly"
 
 
 _PLAIN = "is to be written with lower-case letters, digits"
@@ -98,6 +107,7 @@ class WebSource(_Strict):
     allow_private: bool = False
     notify: list[NoticeWay] = [NoticeWay.OVERVIEW]
     """Where new and changed pages are reported."""
+    every: CheckCadence = CheckCadence.DAILY
 
     @field_validator("include", "exclude")
     @classmethod

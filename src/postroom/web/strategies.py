@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 
 from postroom.domain.errors import BadInput
 from postroom.web.fetching.interface import BadAnswer, Fetched
+from postroom.web.fetching.urls import LONGEST_URL, canonicalize_url, host_of, pages_between, tidy, url_hash
 from postroom.web.listings import DateWindow, Modified, read_feed, read_links, read_sitemap, with_page
 from postroom.web.sources import Endpoint, EndpointMode, ItemFilter, WebSource
-from postroom.web.urls import LONGEST_URL, canonicalize_url, host_of, pages_between, tidy, url_hash
 
 _BARREN_PAGES = 3
 """A list ends after this many pages in a row without anything new: some lists have no other end."""

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Protocol
 
-from postroom.domain.backoff import Backoff
-from postroom.domain.clock import Clock
+from postroom.domain.clock import Backoff, Clock
 from postroom.domain.errors import PostroomError, Retryable
 from postroom.telemetry import logs
 from postroom.web.extraction.web_reader import WebReader

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from postroom import audit, kill_switch
 from postroom.audit import SYSTEM, Actor
@@ -21,9 +21,10 @@ from postroom.domain.jobs import WEB_BACKFILL, WEB_FETCH, WEB_SENTINEL, WEB_UPKE
 from postroom.queue import Handler, JobContext, JobQueue, Postponed
 from postroom.queue.job import Json
 from postroom.queue.retention import prune_surplus
-from postroom.settings import Settings, WebSettings
+from postroom.settings import OFF, Settings, SettingsSource, WebSettings
 from postroom.web import discovery, runs, source_store
 from postroom.web import runs as run_upkeep
+from postroom.web.check_times import is_due_by_itself, is_due_with_sentinel
 from postroom.web.discovery import DiscoveryMethod, EndpointView, RetriedItems
 from postroom.web.extraction.web_reader import DocumentReader
 from postroom.web.fetching.fetcher import PinnedTransport, WebFetcher
@@ -35,8 +36,8 @@ from postroom.web.page_pipeline import PagePipeline
 from postroom.web.probing import FoundSource, NewSource, Prober, first_free, hosts_of, without_placeholders
 from postroom.web.run_driver import Progress, RunDriver
 from postroom.web.runs import NewRun, Run, RunStatus, backfill_job
-from postroom.web.sentinel import OnWait, Sentinel, SentinelReport, sentinel_job
-from postroom.web.sources import ConfiguredSources, EndpointMode, NoticeWay, load_sources, source_of
+from postroom.web.sentinel import OnWait, Sentinel, SentinelReport, due_job, sentinel_job
+from postroom.web.sources import CheckCadence, ConfiguredSources, EndpointMode, NoticeWay, load_sources, source_of
 
 ROBOTS_TOKEN = "postroom"  # noqa: S105 (a name, which robots.txt files may speak to)
 
@@ -92,8 +93,12 @@ _A_FEW_REQUESTS = {"min_delay_ms": 500, "max_delay_ms": 1_000}
 
 @dataclass(frozen=True)
 class WebService:
-    settings: Settings
+    source_of_settings: SettingsSource
     queue: JobQueue
+
+    @property
+    def settings(self) -> Settings:
+        return self.source_of_settings.now
 
     async def sources(self) -> ConfiguredSources:
         """Read at every call, so that a change needs no restart."""
@@ -131,6 +136,15 @@ class WebService:
     async def set_notify(self, who: Actor, slug: str, ways: list[NoticeWay]) -> None:
         sources = await self.sources()
         await self._write(lambda tx, now: source_store.set_notify(tx, sources, slug, ways, who, now))
+
+    async def set_schedule(self, who: Actor, slug: str, every: CheckCadence) -> None:
+        sources = await self.sources()
+        await self._write(lambda tx, now: source_store.set_schedule(tx, sources, slug, every, who, now))
+
+    async def next_checks(self) -> dict[str, datetime | None]:
+        """When each source that is checked by itself will be."""
+        sources, cadence, now = await self.sources(), self.settings.recurring.sentinel, self.queue.clock.now()
+        return await self.queue.database.read(lambda tx: discovery.next_checks(tx, sources, cadence, now))
 
     @asynccontextmanager
     async def open_client(
@@ -242,8 +256,35 @@ class WebService:
 
     async def overview(self) -> list[EndpointView]:
         """All endpoints, with what is known of each."""
-        sources = await self.sources()
-        return await self.queue.database.read(lambda tx: discovery.overview(tx, sources))
+        sources, cadence, now = await self.sources(), self.settings.recurring.sentinel, self.queue.clock.now()
+        return await self.queue.database.read(lambda tx: discovery.overview(tx, sources, cadence, now))
+
+    async def chosen_by(self, payload: Mapping[str, Any]) -> list[str] | None:
+        """The sources that a job of a look is for, without those that were paused or removed since; None: all."""
+        sources, now = await self.sources(), self.queue.clock.now()
+        checked = await self.queue.database.read(lambda tx: discovery.last_checks(tx, sources))
+        if payload.get("scheduled"):
+            return [slug for slug, at in checked.items() if is_due_with_sentinel(sources[slug].every, at, now)]
+        chosen = payload.get("sources")
+        return None if chosen is None else [slug for slug in chosen if slug in checked]
+
+    async def queue_due(self) -> int:
+        """Queue a look at the sources that do not wait for the sentinel's time and are due; how many those are.
+
+        A sentinel that is off stops these as well. An error in the file is reported where the sources are shown.
+        """
+        if self.settings.recurring.sentinel == OFF or not is_installed(Extra.WEB):
+            return 0
+        try:
+            sources = await self.sources()
+        except BadInput:
+            return 0
+        now = self.queue.clock.now()
+        checked = await self.queue.database.read(lambda tx: discovery.last_checks(tx, sources))
+        due = [slug for slug, at in checked.items() if is_due_by_itself(sources[slug].every, at, now)]
+        if due:
+            await self.queue.database.write(lambda tx: self.queue.add(tx, due_job(due)))
+        return len(due)
 
     async def look_later(self, who: Actor) -> str:
         """Queue a look at all sources. Returns the id of its job, which may be waiting or running already."""
@@ -279,8 +320,9 @@ class WebService:
         stopped = await self._write(lambda tx, now: run_upkeep.fail_switched_off(tx, self.settings.backfill, now))
         settled = await self._write(discovery.reconcile)
         pruned = await prune_surplus(self.queue.database, (WEB_FETCH, WEB_VERIFY))
+        due = await self.queue_due()
         failed = {"silent": len(silent), "abandoned": len(abandoned), "switched_off": len(stopped)}
-        return {**failed, "items_settled": settled, "jobs_pruned": pruned}
+        return {**failed, "items_settled": settled, "jobs_pruned": pruned, "checks_due": due}
 
     async def _write(self, change: Callable[[Tx, datetime], T]) -> T:
         return await self.queue.database.write(lambda tx: change(tx, self.queue.clock.now()))
@@ -313,7 +355,7 @@ def handlers(web: WebService, reader: DocumentReader) -> dict[str, Handler]:
             return await pipeline(context)
 
     async def look(context: JobContext) -> Json:
-        return [asdict(look) for look in await web.look()]
+        return [asdict(look) for look in await web.look(await web.chosen_by(context.job.payload))]
 
     async def backfill(context: JobContext) -> Json:
         run = await web.show(str(context.job.payload["run"]))

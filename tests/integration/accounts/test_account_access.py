@@ -10,8 +10,8 @@ from postroom.accounts.access import GmailAccess, units_in_use
 from postroom.accounts.enrolment import Enrolment
 from postroom.db import Database
 from postroom.domain.clock import SystemClock
-from postroom.mailboxes.gmail.credentials import GrantStore, StaticGrant
-from postroom.mailboxes.gmail.quota import ProfileName
+from postroom.mailboxes.credentials import GrantStore, StaticGrant
+from postroom.mailboxes.gmail.methods import ProfileName
 from postroom.mailboxes.ports import PriorityLane
 from postroom.sim.gmail.generated import GeneratedMailbox
 from postroom.sim.gmail.server import running_sim

@@ -20,8 +20,7 @@ from postroom.accounts.account import (
 from postroom.db import Database
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput, NotFound
-from postroom.mailboxes.gmail.permissions import CHANGE
-from postroom.mailboxes.gmail.quota import ProfileName
+from postroom.mailboxes.gmail.methods import CHANGE, ProfileName
 
 BASE = "https://gmail.googleapis.com"
 

@@ -23,19 +23,18 @@ from sqlalchemy import text
 from postroom.accounts.account import AccountStatus, NewAccount, add_account, get_account, list_accounts
 from postroom.accounts.doctor import MIB, examine_installation, judge_archive, judge_home, open_secrets
 from postroom.accounts.enrolment import Enrolment
-from postroom.accounts.history_cursor import claim_reader
+from postroom.accounts.history import claim_reader
 from postroom.accounts.troubled import ArrivalLane, MessageTrouble, TroubleKind, record_trouble
 from postroom.archive.shards.ownership import Ownership
 from postroom.db import connect
 from postroom.domain.checkups import Check, CheckVerdict, Finding
 from postroom.domain.clock import SystemClock
 from postroom.domain.errors import Fatal
-from postroom.mailboxes.gmail.credentials import GrantStore, StaticGrant
-from postroom.mailboxes.gmail.permissions import LABELS, READ
-from postroom.mailboxes.gmail.quota import PROFILES, ProfileName
+from postroom.mailboxes.credentials import GrantStore, StaticGrant
+from postroom.mailboxes.gmail.methods import LABELS, PROFILES, READ, ProfileName
 from postroom.settings import ArchiveSettings, DatabaseSettings, Settings, TelemetrySettings
 from postroom.sim.gmail.faults import FaultRule, GmailFault
-from postroom.sim.gmail.quota_meter import QuotaLimits
+from postroom.sim.gmail.gateway import QuotaLimits
 from postroom.sim.gmail.server import GmailSim, running_sim
 from postroom.vault import KEY_FILE, Vault
 from tests.support.databases import install

@@ -14,7 +14,7 @@ from postroom.accounts.account import Account, AccountStatus, LoginNotice, Provi
 from postroom.accounts.account_jobs import job_of
 from postroom.accounts.doctor import examine_installation
 from postroom.accounts.enrolment import Enrolment, log_in_again
-from postroom.actions.discord.login_notice import ended, over
+from postroom.actions.discord.notices import ended, over
 from postroom.app import App, open_app
 from postroom.app.worker import open_worker
 from postroom.audit import SYSTEM
@@ -22,9 +22,9 @@ from postroom.dashboard.overview import needs
 from postroom.domain.checkups import Check, CheckVerdict
 from postroom.domain.clock import SystemClock
 from postroom.domain.jobs import HISTORY_SYNC, LABELS_SYNC
+from postroom.mailboxes.credentials import StaticGrant
 from postroom.mailboxes.errors import LoginNeeded
-from postroom.mailboxes.gmail.credentials import StaticGrant
-from postroom.mailboxes.gmail.permissions import EVERYTHING
+from postroom.mailboxes.gmail.methods import EVERYTHING
 from postroom.mailboxes.ports import PriorityLane
 from postroom.queue import JobState
 from postroom.queue.inspection import JobFilter, list_jobs

@@ -16,7 +16,7 @@ from postroom.db import Database, connect
 from postroom.db.tables.accounts import quota_grants
 from postroom.domain.clock import ManualClock, SystemClock
 from postroom.domain.errors import BadInput, NotFound
-from postroom.mailboxes.gmail.quota import MINUTE_S, PROFILES, ProfileName
+from postroom.mailboxes.gmail.methods import MINUTE_S, PROFILES, ProfileName
 from postroom.mailboxes.pace import Reserve
 from postroom.mailboxes.ports import PriorityLane, UnitBudget, UnitGrant
 

@@ -9,7 +9,7 @@ import pytest
 
 from postroom.actions import approvals
 from postroom.actions.approvals import ApprovalVerdict
-from postroom.actions.discord.notify import asking
+from postroom.actions.discord.notices import asking
 from postroom.db import Database
 from postroom.domain.actions import ActionStatus
 from postroom.domain.clock import ManualClock
@@ -142,10 +142,22 @@ async def test_an_approval_is_taken_back_before_the_action_begins(office: Pendin
     assert await office.jobs_of(ACTION.name) == ["queued"], "the same job does it, once"
 
 
-async def test_only_an_approval_is_taken_back(office: PendingApprovals) -> None:
+async def test_an_open_question_and_the_rejection_of_somebody_else_are_not_taken_back(
+    office: PendingApprovals,
+) -> None:
     waiting, rejected = await office.ask(), await office.ask()
-    await office.answer(rejected, ApprovalVerdict.REJECT)
+    await office.answer(rejected, ApprovalVerdict.REJECT, BEN)
     for action_id in (waiting, rejected):
         with pytest.raises(BadInput, match="only what you approved or ordered"):
             await office.take_back(action_id)
     assert (await office.action(rejected)).status is ActionStatus.REJECTED
+
+
+async def test_a_rejection_is_taken_back_by_who_rejected(office: PendingApprovals) -> None:
+    action_id = await office.ask()
+    await office.answer(action_id, ApprovalVerdict.REJECT)
+    assert await office.take_back(action_id) == "waits for approval again"
+    action = await office.action(action_id)
+    assert (action.status, action.answered_by, action.answered_at) == (ActionStatus.APPROVED_PENDING, None, None)
+    assert (await office.answer(action_id, ApprovalVerdict.APPROVE, BEN)).counted
+    assert await office.jobs_of(ACTION.name) == ["queued"]

@@ -14,7 +14,7 @@ from postroom.actions import requests
 from postroom.actions.approvals import ApprovalVerdict
 from postroom.actions.discord.client import DiscordChannel, open_channel
 from postroom.actions.discord.interactions import LARGEST_BODY, PATH, DiscordInteractions
-from postroom.actions.discord.notify import ApprovalNotifier
+from postroom.actions.discord.notices import ApprovalNotifier
 from postroom.db import Database
 from postroom.db.tables.triage import actions
 from postroom.domain.actions import ActionStatus

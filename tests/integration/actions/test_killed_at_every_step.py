@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -19,13 +19,12 @@ from tests.support.kill_points import (
     Scenario,
     asked_once,
     by_rule,
-    cursor_only_past_what_is_in,
+    cursor_only_past_what_is_in_or_owed,
     done,
     forgotten_history,
     hidden_means_waiting,
     judge,
     kill_points,
-    killed_worker,
     labelled_and_archived,
     labels_known,
     look_at_labels,
@@ -56,7 +55,7 @@ JUDGING = [
     Scenario("ask a person", by_rule("trash"), asked_once, no_action_without_a_decision),
 ]
 LABELS = Scenario("labels", look_at_labels, labels_known)
-GAP = Scenario("fill a gap", forgotten_history, nothing_missed, cursor_only_past_what_is_in)
+GAP = Scenario("fill a gap", forgotten_history, nothing_missed, cursor_only_past_what_is_in_or_owed)
 ALL = [*ACTIONS, *UNDOS, *SENDING, *JUDGING, LABELS, GAP]
 SOME = [
     each
@@ -67,12 +66,6 @@ SOME = [
 
 def name_of(scenario: Scenario) -> str:
     return scenario.name
-
-
-@pytest.fixture(scope="module")
-def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KilledWorker]:
-    with killed_worker(tmp_path_factory.mktemp("mortal")) as worker:
-        yield worker
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,22 +11,27 @@ import pytest
 from sqlalchemy import select
 
 from postroom.accounts.account import Account
-from postroom.actions import requests
+from postroom.actions import approvals, requests
+from postroom.actions.browsing import ActionFilter, list_actions
+from postroom.actions.discord.notices import asking
 from postroom.actions.executor import ActionHandler
 from postroom.actions.label_changes import LabelFinder
 from postroom.actions.outbound.sending import Originals
 from postroom.actions.unsubscribing import Unreached, Unsubscriber
+from postroom.actions.wording import deed
 from postroom.audit import Actor, AuditFilter, list_entries
 from postroom.db.tables.mail import unsubscriptions
 from postroom.domain.actions import ActionStatus, parse_action
 from postroom.domain.errors import BadInput, NotAllowed, Retryable
 from postroom.domain.ids import new_id
 from postroom.domain.jobs import ACTION
+from postroom.mail.headers import triage_headers
 from postroom.mailboxes.gmail.mailbox import GmailMailbox
 from postroom.queue import Handler, JobContext, JobQueue
+from postroom.reading.mail import read_headers
 from postroom.settings import WebSettings
 from postroom.triage.rules.rule import parse_actions
-from postroom.web.fetching.owner_requests import open_owner_requests
+from postroom.web.fetching.fetcher import open_owner_requests
 from tests.support.actions import ActionScene, make_message
 from tests.support.crashes import CrashingDatabase, CrashPoint, Killed
 from tests.support.mail import letter
@@ -75,7 +80,8 @@ class ListScene:
 
     async def arrives(self, raw: bytes) -> str:
         gmail_id = self.scene.sim.control.deliver(raw, frozenset({"INBOX"}))
-        await make_message(self.scene.database, self.scene.clock, self.scene.account, gmail_id)
+        headers = triage_headers(read_headers(raw))
+        await make_message(self.scene.database, self.scene.clock, self.scene.account, gmail_id, headers=headers)
         return gmail_id
 
     async def left(self) -> list[Any]:
@@ -151,6 +157,17 @@ async def test_a_proposal_waits_for_approval_and_no_rule_unsubscribes(lists: Lis
     await lists.work()
     assert (await scene.action(action_id)).status is ActionStatus.APPROVED_PENDING
     assert lists.server.asked == []
+    question = await scene.database.read(lambda tx: approvals.get_question(tx, action_id))
+    would = "unsubscribe from the list that sent the message (contacts lists.example)"
+    assert deed(question.action) == would
+    assert f"Would: `{would}`" in asking(question)["content"]
+    [listed] = await scene.database.read(
+        lambda tx: list_actions(tx, ActionFilter(status=ActionStatus.APPROVED_PENDING))
+    )
+    assert deed(listed.action) == would
+    long = replace(listed.action, host=f"bank.example.{'a' * 60}.{'b' * 60}.evil.example")
+    assert deed(long).endswith("bbb.evil.example)")
+    assert len(deed(long)) < 130
     assert "unsubscribe" in {str(each) for each in scene.safety.dangerous}
     with pytest.raises(BadInput, match="a rule can archive or trash"):
         parse_actions(["unsubscribe"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -12,13 +12,16 @@ import pytest
 from sqlalchemy import select, update
 
 from postroom.accounts.account import Account, NewAccount, add_account
-from postroom.app.digest.sending import DigestSender
+from postroom.app.digest.counts import zone_of
+from postroom.app.digest.sending import DigestSender, examine_digests, unclear_digests
 from postroom.app.schedules import schedules
 from postroom.audit import AuditFilter, list_entries
 from postroom.connectors.source_mail import SourceMail
+from postroom.dashboard.overview import needs
 from postroom.db import Database, Tx
 from postroom.db.tables.accounts import accounts
-from postroom.db.tables.digests import digests
+from postroom.db.tables.reports import digests
+from postroom.domain.checkups import Check, CheckVerdict
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import Retryable
 from postroom.domain.ids import new_id
@@ -27,7 +30,8 @@ from postroom.mail.parsing import parse_mail
 from postroom.mailboxes.errors import Gone
 from postroom.mailboxes.protocol import HeaderMark, MailDraft
 from postroom.queue import JobQueue, NewJob
-from postroom.settings import DigestSettings, Settings
+from postroom.settings import DatabaseSettings, DigestSettings, Settings
+from postroom.vault import Vault
 from tests.support.actions import make_message
 from tests.support.databases import on_sqlite
 from tests.support.mail import ME
@@ -37,6 +41,7 @@ pytestmark = pytest.mark.req("UX-3")
 
 T = TypeVar("T")
 MORNING = datetime(2026, 11, 17, 6, 0, tzinfo=UTC)
+TIMES = {"created_at": MORNING, "updated_at": MORNING}
 CALLS = ("find_sent", "find_drafts", "create_draft", "send_draft")
 
 
@@ -185,6 +190,41 @@ async def test_a_draft_that_vanished_is_reported_and_no_other_is_sent(scene: Sce
         await run_until_idle(scene.queue, {DIGEST_SEND.name: sender})
     assert ("2026-11-16", "unclear") in await scene.states()
     assert scene.mailbox.sent == []
+
+
+async def test_a_digest_that_may_not_have_been_sent_is_shown_until_a_later_one_was(scene: Scene) -> None:
+    database, zone = scene.queue.database, zone_of(scene.settings)
+
+    async def put(day: int, state: str) -> None:
+        row = {"kind": "day", "first_day": date(2026, 11, day), "account_id": scene.account.id, "state": state}
+        await database.write(lambda tx: tx.execute(digests.insert().values(**row, **TIMES)))
+
+    async def shown(now: datetime = MORNING) -> list[str]:
+        said = await database.read(lambda tx: needs(tx, scene.settings, [], now))
+        return [f"{need.text} {need.href}" for need in said if "digest" in need.text]
+
+    assert await shown() == []
+    await put(15, "unclear")
+    [need] = await shown()
+    assert "The digest of Sunday, 15 November 2026 may not have been sent to" in need
+    assert "Look for it in your sent mail; it is not sent again." in need
+    assert need.endswith("/digest?period=day&day=2026-11-15")
+    assert await shown(MORNING + timedelta(days=15)) == []
+    await put(16, "sending")
+    assert len(await shown()) == 1
+    await put(17, "sent")
+    assert await shown() == []
+    assert await database.read(lambda tx: unclear_digests(tx, zone, MORNING)) == []
+
+
+async def test_the_doctor_reports_a_digest_that_may_not_have_been_sent(scene: Scene, database_url: str) -> None:
+    settings = scene.settings.model_copy(update={"database": DatabaseSettings(url=database_url)})
+    assert await examine_digests(settings, Vault(settings.home), scene.clock) == []
+    row = {"kind": "day", "first_day": date(2026, 11, 15), "account_id": scene.account.id, "state": "unclear"}
+    await scene.queue.database.write(lambda tx: tx.execute(digests.insert().values(**row, **TIMES)))
+    [found] = await examine_digests(settings, Vault(settings.home), scene.clock)
+    assert (found.check, found.verdict) == (Check.DIGEST, CheckVerdict.WARNING)
+    assert "Look for it in your sent mail" in found.remedy
 
 
 @on_sqlite

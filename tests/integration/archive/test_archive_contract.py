@@ -39,6 +39,15 @@ def test_every_byte_comes_back(archive_place: ArchiveBackend, archive: MailWrite
             assert reader.raw(ME, answer.key) == mail.raw
 
 
+def test_senders_are_known_without_the_bytes(archive_place: ArchiveBackend, archive: MailWriter) -> None:
+    raw = b"From: Ann <ann@example.org>, EVE <Eve@Example.com>\nTo: me@example.org\nSubject: x\n\ny\n"
+    [both, none] = archive.store(ME, [api(raw, "18c2000000000001"), api(b"Subject: z\n\ny\n", "18c2000000000002")])
+    with archive_place.reader() as reader:
+        found = reader.find_many(ME, [both.key, none.key])
+        assert sorted(reader.senders_of(found[both.key])) == ["ann@example.org", "eve@example.com"]
+        assert reader.senders_of(found[none.key]) == ()
+
+
 def test_storing_again_changes_nothing(archive_place: ArchiveBackend, archive: MailWriter) -> None:
     mails = generated_mail(80)
     first = archive.store(ME, mails)

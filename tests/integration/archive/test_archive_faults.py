@@ -11,8 +11,7 @@ from random import Random
 
 import pytest
 
-from postroom.archive.layout import ShardName, path_of
-from postroom.archive.messages import IncomingMail, Provenance, StoreOutcome
+from postroom.archive.messages import IncomingMail, Provenance, ShardName, StoreOutcome, path_of
 from postroom.archive.shards import shard_file
 from postroom.archive.shards.reader import FileArchiveReader, shards_on_disk
 from postroom.archive.shards.searching import search_shards

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postroom.archive import layout
+from postroom.archive import messages as layout
 from postroom.archive.certificates import ArchiveProof, Removal, RemovalAction, RemovalResult
 from postroom.archive.messages import IncomingMail, Provenance, StoreOutcome
 from postroom.archive.postgres.postgres_archive import PostgresArchive

@@ -18,7 +18,7 @@ from postroom.archive.backend import ArchiveBackend
 from postroom.archive.postgres.postgres_archive import PostgresArchive
 from postroom.dashboard.archive.routes import files_of
 from postroom.domain.roles import Caller, Role
-from postroom.mailboxes.gmail.credentials import GrantStore, StaticGrant
+from postroom.mailboxes.credentials import GrantStore, StaticGrant
 from postroom.queue import NewJob
 from postroom.queue.inspection import JobFilter, list_jobs
 from postroom.settings import ArchiverSettings, ArchiveSettings, DatabaseSettings, Settings, SyncSettings

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from postroom.archive.exporting import count_messages, eml_name, export_eml, export_mbox
@@ -39,6 +39,7 @@ def all_raw(root: Path) -> list[bytes]:
 @pytest.mark.req("SY-16")
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(mails=raws)
+@example(mails=[b"", b"\0", b"no header"])
 def test_what_is_exported_and_imported_again_is_the_same(
     tmp_path_factory: pytest.TempPathFactory, mails: list[bytes]
 ) -> None:

@@ -12,8 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from postroom.archive.folding import fold, without_spam_and_trash
-from postroom.archive.layout import ShardName
-from postroom.archive.messages import IncomingMail, Provenance
+from postroom.archive.messages import IncomingMail, Provenance, ShardName
 from postroom.archive.postgres.postgres_archive import PostgresArchive
 from postroom.archive.preparing import PreparedMail, prepare
 from postroom.archive.search import Search

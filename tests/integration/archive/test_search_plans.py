@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from postroom.archive.folding import LabelIndex, fold, without_spam_and_trash
-from postroom.archive.layout import ShardName
+from postroom.archive.messages import ShardName
 from postroom.archive.shards.searching import SearchReader
 from postroom.archive.shards.selecting import selects
 from postroom.mail.query import parse

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from postroom.archive.layout import ShardName, path_of
+from postroom.archive.messages import ShardName, path_of
 from postroom.archive.search import Search, SearchPage
 from postroom.archive.shards.searching import search_shards
 from postroom.archive.shards.shard_file import open_for_writing

@@ -3,19 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
 
 import pytest
+from sqlalchemy import delete
 
-from postroom.app.archive_statistics import count_archive, read_statistics, statistics_accounts
+from postroom.app.archive_statistics import (
+    count_archive,
+    read_responses,
+    read_statistics,
+    statistics_accounts,
+    statistics_handler,
+)
 from postroom.archive.backend import ArchiveBackend
 from postroom.archive.messages import IncomingMail, Provenance
 from postroom.archive.shards.file_archive import FileArchive
-from postroom.archive.statistics import StatisticsBy
+from postroom.archive.statistics import (
+    RESPONSES,
+    Responder,
+    ResponseTimes,
+    StatisticsBy,
+    Turn,
+    merged,
+    response_counts,
+    response_times,
+    responses_by_person,
+)
 from postroom.db import Database, connect
+from postroom.db.tables.reports import archive_statistics
 from postroom.domain.clock import ManualClock
+from postroom.domain.jobs import ARCHIVE_STATISTICS, CATALOGUE
+from postroom.queue import JobQueue, NewJob
 from tests.support.archives import ME, OTHER
+from tests.support.queues import run_until_idle
 
 pytestmark = pytest.mark.req("UX-5")
 CLOCK = ManualClock()
@@ -77,6 +99,70 @@ async def test_mail_is_counted_by_every_kind(control: Database, archive_place: A
     assert row.bytes == sum(len(each.raw) for each in MAIL[:3])
 
 
+def turn(number: int, sender: str, received: datetime, *labels: str) -> IncomingMail:
+    """Of one conversation."""
+    raw = f"From: {sender}\r\nTo: x@x.example\r\nMessage-ID: <{number}@turn.example>\r\n\r\nHello\r\n".encode()
+    return IncomingMail(raw, Provenance.API, f"19{number:014x}", "conversation", frozenset(labels), received)
+
+
+NEW_YEAR = datetime(2024, 1, 1, tzinfo=UTC)
+CONVERSATION = [
+    turn(1, "ann@one.example", NEW_YEAR - timedelta(hours=3)),
+    turn(2, ME, NEW_YEAR + timedelta(hours=1)),  # in another shard
+    turn(3, "bob@two.example", NEW_YEAR + timedelta(hours=2)),
+    turn(4, "ann@one.example", NEW_YEAR + timedelta(hours=3)),
+    turn(5, "my-other-address@one.example", NEW_YEAR + timedelta(hours=13), "SENT"),
+    turn(6, ME, NEW_YEAR + timedelta(hours=14)),
+    turn(7, "ann@one.example", NEW_YEAR + timedelta(days=60)),  # too late for a reply
+]
+
+
+async def test_how_long_replies_take_is_known_of_the_owner_and_of_others(
+    control: Database, archive_place: ArchiveBackend
+) -> None:
+    store(archive_place, [*MAIL, *CONVERSATION])
+    await count_archive(control, archive_place, CLOCK)
+    found = await control.read(lambda tx: read_responses(tx, ME, 10))
+    everyone, ann, bob = found.rows
+    hour = 3_600
+    assert (everyone.person, everyone.owner, everyone.others) == (
+        "",
+        ResponseTimes(2, 4 * hour, 10 * hour),
+        ResponseTimes(1, hour, hour),
+    )
+    assert (ann.person, ann.owner, ann.others) == ("ann@one.example", everyone.owner, None)
+    assert (bob.person, bob.owner, bob.others) == ("bob@two.example", None, ResponseTimes(1, hour, hour))
+    assert (found.people, ann.search) == (2, "in:anywhere {from:ann@one.example to:ann@one.example}")
+    assert (await control.read(lambda tx: read_responses(tx, None, 1))).rows == [everyone, ann]
+
+
+async def test_shards_that_were_counted_before_there_were_response_times_are_counted_again(
+    control: Database, archive_place: ArchiveBackend
+) -> None:
+    store(archive_place, CONVERSATION)
+    counted = await count_archive(control, archive_place, CLOCK)
+    old = delete(archive_statistics).where(archive_statistics.c.kind == RESPONSES)
+    await control.write(lambda tx: tx.execute(old) and None)
+    assert await count_archive(control, archive_place, CLOCK) == counted
+    assert (await control.read(lambda tx: read_responses(tx, None, 10))).people == 2
+
+
+def test_a_percentile_is_at_most_a_tenth_off_however_the_times_are_spread() -> None:
+    chance = Random(20)
+    times = sorted(round(10 ** chance.uniform(0, 6)) for _ in range(501))
+    turns = [
+        Turn(str(number), moment, sender, was_sent=False, is_here=True)
+        for number, seconds in enumerate(times)
+        for moment, sender in ((0, "ann@one.example"), (seconds * 1_000, ME))
+    ]
+    counts = response_counts(turns, ME)
+    halves = [dict(list(counts.items())[:100]), dict(list(counts.items())[100:])]
+    found = responses_by_person(response_times(merged(halves)))[""][Responder.OWNER]
+    assert found.replies == 501
+    assert found.median_s == pytest.approx(times[250], rel=0.1)
+    assert found.p90_s == pytest.approx(times[450], rel=0.1)
+
+
 async def test_only_what_changed_is_counted_again(control: Database, archive_place: ArchiveBackend) -> None:
     store(archive_place, MAIL)
     await count_archive(control, archive_place, CLOCK)
@@ -102,4 +188,19 @@ async def test_an_account_can_be_looked_at_by_itself(database: Database, tmp_pat
         file.unlink()
     await count_archive(database, place, CLOCK)
     assert await messages(database, StatisticsBy.DOMAIN) == {"one.example": 2}
+    assert await database.read(statistics_accounts) == [ME]
+
+
+async def test_an_archive_without_mail_is_looked_at_again_soon(
+    database: Database, archive_place: ArchiveBackend
+) -> None:
+    """A new user would else see empty statistics for a quarter of an hour."""
+    queue = JobQueue(database, CATALOGUE, CLOCK)
+    work = {ARCHIVE_STATISTICS.name: statistics_handler(archive_place)}
+    await database.write(lambda tx: queue.add(tx, NewJob(ARCHIVE_STATISTICS.name, {}, key="count")))
+    await run_until_idle(queue, work)
+    assert await database.read(statistics_accounts) == []
+    store(archive_place, MAIL)
+    CLOCK.advance(31)
+    await run_until_idle(queue, work)
     assert await database.read(statistics_accounts) == [ME]

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from postroom.audit.chain import AuditKeyMissing, KeyRing, begin_new_key, chain_status
-from postroom.audit.heads import read_heads
+from postroom.audit.chain import AuditKeyMissing, KeyRing, begin_new_key, chain_status, read_heads
 from postroom.audit.sealing import BATCH, HEAD_EVERY, LOOK_EVERY_S, PATIENCE_S
 from postroom.audit.verifying import CANNOT_SEE, AuditFlaw, verify_end
 from postroom.db import Database, Dialect, connect

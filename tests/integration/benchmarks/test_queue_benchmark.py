@@ -9,13 +9,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from benchmarks import queue, queue_contenders, report
+from benchmarks import queue, queue_contenders, queue_workers, report
 from benchmarks.databases import Kind, Stores, stores
 from benchmarks.queue_contenders import ENTRIES
 from benchmarks.queue_contract import Load, Measure
 from benchmarks.queue_postroom import CLAIM_SIZES, Level, latency, measure_claim_cost, throughput
 from benchmarks.queue_raw_loops import sqlite_loop
-from benchmarks.report import Figures, Verdict, judge_claims, judge_throughput
+from benchmarks.report import Figures, Verdict, judge_claims, judge_enqueuing, judge_throughput
 from rich.console import Console
 
 TINY = Load(single=3, batched=30)
@@ -36,11 +36,15 @@ def test_postroom_contender_takes_in_and_drains_every_job(places: Stores, kind: 
     assert all(rate > 0 for rate in rates.values())
 
 
+def test_several_workers_drain_one_queue(places: Stores) -> None:
+    assert queue_workers.drain(places, queue_workers.POSTROOM, workers=2, at_a_time=10, jobs=50) > 0
+
+
 def test_raw_loop_works_on_the_schema_of_the_product(places: Stores) -> None:
     with places.fresh(Kind.SQLITE_FULL) as store:
         rates = sqlite_loop(store, Load(single=3, batched=250), {})
 
-    assert set(rates) == set(Measure)
+    assert set(rates) == set(Measure) - {Measure.ENQUEUE_CALLERS}
 
 
 def test_contender_runs_in_a_process_of_its_own(places: Stores) -> None:
@@ -101,7 +105,7 @@ def test_missed_goal_is_said_plainly_and_kept(tmp_path: Path) -> None:
 
 
 def test_goal_without_its_figures_is_neither_met_nor_missed() -> None:
-    verdicts = judge_throughput(Kind.POSTGRESQL, [])
+    verdicts = [*judge_throughput(Kind.POSTGRESQL, []), *judge_enqueuing(Kind.POSTGRESQL, [])]
 
     assert all(isinstance(verdict, Verdict) and verdict.met is None for verdict in verdicts)
 

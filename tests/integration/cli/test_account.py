@@ -10,21 +10,25 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from postroom.accounts.account import Account, list_accounts
+from postroom.accounts.account import Account, Provider, list_accounts
+from postroom.app.installation import App
+from postroom.app.server_discovery import DiscoveredServers
 from postroom.cli.main import run
 from postroom.db import connect
 from postroom.domain.clock import SystemClock
-from postroom.mailboxes.gmail.credentials import GrantStore, OAuthGrant, credentials_for
-from postroom.mailboxes.gmail.permissions import CHANGE, EVERYTHING
+from postroom.mailboxes.credentials import GrantStore, OAuthGrant, credentials_for
+from postroom.mailboxes.gmail.methods import CHANGE, EVERYTHING
+from postroom.mailboxes.imap.autoconfig import MailServers
 from postroom.sim.gmail.server import GmailSim, running_sim
 from postroom.sim.gmail.sources import ListSource
 from postroom.vault import Vault
+from tests.support.dovecot import PASSWORD, dovecot
 from tests.support.logins import SECRET, consent, secrets_file
 from tests.support.mail import OWNER, mailbox
 from tests.support.web_servers import answering, page
@@ -284,3 +288,111 @@ def test_every_command_explains_itself() -> None:
         done = in_this_process(*arguments, "--help")
         assert (done.code, "Usage:" in done.stdout) == (0, True)
     assert "POSTROOM_ACCESS_TOKEN" in in_this_process("account", "add", "--help").stdout
+
+
+@pytest.mark.req("IM-1")
+async def test_an_imap_account_is_added_checked_and_removed_and_its_password_is_only_in_the_vault(home: Path) -> None:
+    with dovecot() as server:
+        where = ["--email", OWNER, "--host", "127.0.0.1", "--port", str(server.port), "--password-stdin"]
+        refused = await postroom("account", "add", "imap", *where, stdin="wrong\n")
+        assert refused.code == 1
+        assert "refuses the login" in refused.stderr
+        assert "Nothing was stored" in refused.stderr
+        assert await listed(home) == []
+        added = await postroom("account", "add", "imap", *where, stdin=f"{PASSWORD}\n")
+        assert (added.code, added.stdout.strip()) == (0, f"Added {OWNER}.")
+        [account] = await listed(home)
+        assert (account.provider, account.api_base) == ("imap", f"imap://127.0.0.1:{server.port}")
+        checked = await postroom("account", "check")
+        assert (checked.code, "The login of owner@example.com is accepted" in checked.stdout) == (0, True)
+        for path in home.rglob("*"):
+            assert path.is_dir() or PASSWORD.encode() not in path.read_bytes(), path
+        assert (await postroom("account", "remove", OWNER)).code == 0
+        assert Vault(home).get(f"imap:{OWNER}") is None
+
+
+@dataclass(frozen=True)
+class KnownServer:
+    """What discovery would find."""
+
+    server: DiscoveredServers | None
+
+    async def find(self, email: str) -> DiscoveredServers | None:
+        return self.server
+
+
+@pytest.mark.req("IM-1")
+async def test_an_imap_account_is_added_by_its_address_alone_and_renewed_where_it_is(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = ("account", "add", "imap", "--email", OWNER, "--password-stdin")
+    with dovecot() as server:
+        address = server.login().address
+        elsewhere = DiscoveredServers(
+            MailServers(address, "owner"), "in the DNS records of example.com", is_vouched=False
+        )
+        monkeypatch.setattr(App, "discovery", KnownServer(elsewhere))
+        refused = await postroom(*add, stdin=f"{PASSWORD}\n")
+        assert (refused.code, "give 127.0.0.1 as the host" in refused.stderr) == (2, True)
+        assert await listed(home) == []
+        monkeypatch.setattr(App, "discovery", KnownServer(replace(elsewhere, is_vouched=True)))
+        added = await postroom(*add, "--user", OWNER, stdin=f"{PASSWORD}\n")
+        assert added.code == 0, added.stderr
+        assert f"Found {address} in the DNS records of example.com." in added.stderr
+        monkeypatch.setattr(App, "discovery", KnownServer(None))
+        again = await postroom(*add, stdin=f"{PASSWORD}\n")
+        assert again.code == 0, "a login is renewed without looking for the server"
+        [account] = await listed(home)
+        assert account.api_base == str(address)
+        assert GrantStore(Vault(home)).imap.load(OWNER).user == OWNER
+
+
+@pytest.mark.req("IM-1")
+async def test_an_imap_account_that_cannot_be_is_refused_before_anything_is_sent(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(App, "discovery", KnownServer(None))
+    unknown = await postroom("account", "add", "imap", "--email", "ann@x.example", "--password-stdin", stdin="x\n")
+    assert (unknown.code, "often it is imap.x.example" in unknown.stderr) == (2, True)
+    mixed = await postroom("account", "add", "imap", "--email", OWNER, "--access-token", "t")
+    assert (mixed.code, "imap takes a password" in mixed.stderr) == (2, True)
+    for options, said in (
+        (["--client-id", "x"], "--oauth google or --oauth microsoft"),
+        (["--oauth", "google"], "client-secrets: is needed"),
+        (["--oauth", "microsoft"], "client-id: is needed"),
+        (["--oauth", "microsoft", "--client-id", "x", "--password-stdin"], "neither a password nor a name"),
+    ):
+        refused = await postroom("account", "add", "imap", "--email", OWNER, *options)
+        assert (refused.code, said in refused.stderr) == (2, True), refused.stderr
+    other = await postroom("account", "add", "gmail", "--email", OWNER, "--host", "imap.x.example")
+    assert (other.code, "go with imap" in other.stderr) == (2, True)
+
+
+@pytest.mark.req("IM-1")
+async def test_a_login_by_browser_opens_an_imap_mailbox_and_is_renewed(sim: GmailSim, home: Path) -> None:
+    """A real server that asks the stand-in whether a token is good."""
+    browser = f"{sys.executable} -m tests.support.logins %s"
+    with dovecot(token_check=f"{sim.url}/tokeninfo?access_token=") as server:
+        where = ["--email", OWNER, "--host", "127.0.0.1", "--port", str(server.port), "--oauth", "google"]
+        client = ["--client-secrets", str(secrets_file(home, sim.url))]
+        added = await in_a_process("account", "add", "imap", *where, *client, BROWSER=browser)
+        assert (added.code, added.stdout.strip()) == (0, f"Added {OWNER}."), added.stderr
+        [account] = await listed(home)
+        assert (account.provider, account.scopes) == (Provider.IMAP, frozenset({EVERYTHING}))
+        first = grants(home).load(OWNER)
+        assert isinstance(first, OAuthGrant)
+        assert grants(home).imap.find(OWNER) is None
+        sim.control.expire_tokens()
+        checked = await postroom("account", "check")
+        assert checked.code == 0, checked.stdout
+        renewed = grants(home).load(OWNER)
+        assert renewed.access_token != first.access_token
+        for path in home.rglob("*"):
+            assert path.is_dir() or first.refresh_token.encode() not in path.read_bytes(), path
+        sim.control.revoke()
+        ended = await postroom("account", "check")
+        assert (ended.code, "Google no longer accepts the login" in ended.stdout) == (1, True), ended.stdout
+        assert "--oauth google" in ended.stdout
+        again = await postroom("account", "add", "imap", *where[:-2], "--password-stdin", stdin=f"{PASSWORD}\n")
+        assert again.code == 0, again.stderr
+        assert grants(home).find(OWNER) is None, "a password takes the place of the login by browser"

@@ -29,7 +29,7 @@ from postroom.domain.ids import new_id
 from postroom.domain.jobs import CATALOGUE
 from postroom.mail.categories import shipped
 from postroom.queue import JobQueue
-from postroom.settings import BackfillSettings, ModelSettings
+from postroom.settings import BackfillSettings, Settings
 from postroom.switchboard.backfill.admission import open_gate
 from postroom.switchboard.backfill.leases import ProgressReport
 from postroom.switchboard.backfill.operations import Backfill
@@ -72,7 +72,7 @@ def within(home: Path, act: Callable[[Backfill], Coroutine[Any, Any, Any]]) -> A
         database: Database = await connect(f"sqlite:///{home / 'postroom.db'}")
         try:
             queue = JobQueue(database, CATALOGUE, SystemClock())
-            budget = ModelBudget(queue, ModelSettings(), BackfillSettings(enabled=True))
+            budget = ModelBudget(queue, Settings(backfill=BackfillSettings(enabled=True)))
             return await act(Backfill(budget, shipped().selectable, CHEAP_METER))
         finally:
             await database.close()

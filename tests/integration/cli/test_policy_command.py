@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from postroom.cli.mail import account, policy
+from postroom.cli.mail import account, categories
 from postroom.domain.errors import BadInput
 from postroom.mail.policy_seed import RULES
 from postroom.triage.model import VAULT_ENTRY
@@ -19,20 +19,20 @@ RUNNER = CliRunner()
 
 @pytest.mark.req("BF-20")
 def test_the_rules_are_shown_changed_and_refused_by_name(home: Path, tmp_path: Path) -> None:
-    shown = json.loads(RUNNER.invoke(policy.app, ["show", "--json"], catch_exceptions=False).stdout)
+    shown = json.loads(RUNNER.invoke(categories.policy, ["show", "--json"], catch_exceptions=False).stdout)
     assert [rule["note"] for rule in shown] == [rule["note"] for rule in RULES]
     file = tmp_path / "rules.json"
     file.write_text(json.dumps(shown[:2]))
-    assert "2 rules can be read" in RUNNER.invoke(policy.app, ["set", str(file), "--dry-run"]).stdout
-    assert "2 rules are in force" in RUNNER.invoke(policy.app, ["set", str(file)]).stdout
-    assert "spam" in RUNNER.invoke(policy.app, ["show"]).stdout
+    assert "2 rules can be read" in RUNNER.invoke(categories.policy, ["set", str(file), "--dry-run"]).stdout
+    assert "2 rules are in force" in RUNNER.invoke(categories.policy, ["set", str(file)]).stdout
+    assert "spam" in RUNNER.invoke(categories.policy, ["show"]).stdout
     file.write_text(json.dumps([shown[0] | {"tier": 9}]))
     with pytest.raises(BadInput, match="tier"):
-        RUNNER.invoke(policy.app, ["set", str(file)], catch_exceptions=False)
+        RUNNER.invoke(categories.policy, ["set", str(file)], catch_exceptions=False)
     file.write_text("[")
     with pytest.raises(BadInput, match="not JSON"):
-        RUNNER.invoke(policy.app, ["set", str(file)], catch_exceptions=False)
-    assert len(json.loads(RUNNER.invoke(policy.app, ["show", "--json"]).stdout)) == 2
+        RUNNER.invoke(categories.policy, ["set", str(file)], catch_exceptions=False)
+    assert len(json.loads(RUNNER.invoke(categories.policy, ["show", "--json"]).stdout)) == 2
 
 
 @pytest.mark.req("PL-6")

@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 
 from postroom.app import App
 from postroom.app.owner_tools.search_tools import SavedSearch, save_search
-from postroom.archive.layout import ShardName, path_of
-from postroom.archive.messages import IncomingMail, Provenance
+from postroom.archive.messages import IncomingMail, Provenance, ShardName, path_of
 from postroom.archive.preparing import PreparedMail, prepare
 from postroom.audit import Actor
 from postroom.cli.main import tree

@@ -171,8 +171,11 @@ async def test_a_wait_is_told_before_it_begins(site: TinySite, home: Path) -> No
 
 async def test_a_source_is_added_by_its_address_and_managed_by_name(site: TinySite) -> None:
     site.feed("/feed", {"/1": "2026-01-01T00:00:00Z"})
-    added = await postroom("web", "add", f"{site.url}/feed", "--slug", "news", "--notify", "discord", "--allow-private")
+    added = await postroom(
+        "web", "add", f"{site.url}/feed", "--slug", "news", "--notify", "discord", "--every", "6h", "--allow-private"
+    )
     assert added.code == 0, added.stderr
+    assert "It is checked every 6 hours" in added.stdout
     assert added.stdout.splitlines()[:2] == [
         "It is a feed with 1 entry, 'News'.",
         f"Now following news: feed {site.url}/feed",
@@ -187,6 +190,10 @@ async def test_a_source_is_added_by_its_address_and_managed_by_name(site: TinySi
     assert (await postroom("web", "pause", "news")).code == 0
     assert "news is paused" in (await postroom("web", "sentinel", "--source", "news")).stderr
     assert (await postroom("web", "unpause", "news")).code == 0
+    assert "news is checked weekly." in (await postroom("web", "schedule", "news", "weekly")).stdout
+    of_file = await postroom("web", "schedule", "porezna-uprava.gov.hr", "weekly")
+    assert (of_file.code, 'write there: every = "weekly"' in of_file.stderr) == (2, True)
+    assert [each["every"] for each in (await postroom("web", "sources", "--json")).json] == ["daily", "weekly"]
     assert "overview, email" in (await postroom("web", "notify", "news", "overview", "email")).stdout
     assert (await postroom("web", "remove", "news")).code == 0
     refused = await postroom("web", "remove", "porezna-uprava.gov.hr")

@@ -26,7 +26,7 @@ from postroom.domain.money import Micros
 from postroom.mail.categories import shipped
 from postroom.mailboxes.errors import LoginNeeded
 from postroom.queue import JobQueue
-from postroom.settings import BackfillSettings, ModelSettings, RetentionSettings
+from postroom.settings import BackfillSettings, RetentionSettings, Settings
 from postroom.sim.gmail.faults import FaultRule, GmailFault
 from postroom.sim.gmail.generated import GeneratedMailbox
 from postroom.switchboard.backfill import ledger
@@ -190,7 +190,7 @@ async def test_an_estimate_counted_in_the_archive_equals_what_the_job_then_takes
         wanted = NewBackfill("gmail", stage.sim.email, FIRST, LAST, names)
         kept = RetentionRule.from_settings(RetentionSettings())
         place = FileArchive(tmp_path / "archive")
-        budget = ModelBudget(JobQueue(database, CATALOGUE, stage.clock), ModelSettings(), BackfillSettings())
+        budget = ModelBudget(JobQueue(database, CATALOGUE, stage.clock), Settings())
         judge = Estimator(budget, place, _NoMailboxes(), shipped(), CostMeter(None, 1), kept)
         counts = (await judge.of(wanted)).counts
         await stage.create_job(FIRST, LAST, target_categories=names)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from postroom.accounts.account import get_account
-from postroom.accounts.history_cursor import live_trouble
+from postroom.accounts.history import live_trouble
 from postroom.accounts.troubled import (
     ArrivalLane,
     TroubledMessage,

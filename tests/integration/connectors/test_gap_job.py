@@ -9,14 +9,14 @@ import pytest
 
 from postroom.accounts.account import Account, NewAccount, add_account
 from postroom.accounts.account_jobs import job_of
-from postroom.accounts.history_cursor import cursor_of
+from postroom.accounts.history import cursor_of
 from postroom.app import App, open_app
 from postroom.app.schedules import gap_key
 from postroom.app.worker import open_worker
 from postroom.db.tables.mail import messages
 from postroom.db.tables.queue import jobs
 from postroom.domain.jobs import BACKFILL, HISTORY_SYNC
-from postroom.mailboxes.gmail.credentials import StaticGrant
+from postroom.mailboxes.credentials import StaticGrant
 from postroom.settings import Settings
 from postroom.sim.gmail.faults import FaultRule, GmailFault
 from postroom.sim.gmail.server import GmailSim, running_sim

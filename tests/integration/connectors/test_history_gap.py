@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from postroom.accounts.account import get_account
-from postroom.accounts.history_gap import OpenGap, open_gap
+from postroom.accounts.history import OpenGap, open_gap
 from postroom.archive.messages import IncomingMail, Provenance
 from postroom.connectors.mcp_client import SwitchboardAway
 from postroom.connectors.state_files import write_json

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from postroom.accounts.account import get_account
-from postroom.accounts.history_cursor import cursor_of
+from postroom.accounts.history import cursor_of
 from postroom.db import Database
 from postroom.domain.errors import Retryable
 from postroom.mailboxes.gmail import calls

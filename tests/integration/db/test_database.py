@@ -11,6 +11,7 @@ import threading
 from contextlib import closing
 from pathlib import Path
 
+import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
@@ -22,7 +23,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.schema import SchemaItem
 
 from postroom.db import Database, Dialect, Tx, connect, opening
-from postroom.db.database import Topic
+from postroom.db.database import Statement, Topic, driver_sql
 from postroom.db.opening import unmigrated
 from postroom.db.plain_sqlite import sqlite_reader
 from postroom.db.tables import all_tables
@@ -143,7 +144,7 @@ async def test_tokens_from_before_permissions_keep_what_they_could_do(database_f
     await raw.close()
     database = await connect(url)
     tokens = await database.read(list_tokens)
-    newer = {Permission.PROPOSE, Permission.UNDO}
+    newer = {Permission.ASK, Permission.PROPOSE, Permission.UNDO}
     assert {token.role: token.permissions for token in tokens} == {role: all_permissions(role) - newer for role in Role}
     assert {token.made_by for token in tokens} == {None}
     await database.close()
@@ -255,6 +256,19 @@ async def test_what_a_statement_was_given_is_not_in_its_error(database: Database
     assert "Dear doctor" not in str(refusal.value)
 
 
+async def test_statements_that_travel_together_are_one_transaction_and_tell_no_rows(database: Database) -> None:
+    sql = driver_sql(database.dialect, "INSERT INTO queue_guards (queue_name) VALUES (:name) RETURNING queue_name")
+    names = [{"name": "Dear doctor"}, {"name": "live"}]
+    with pytest.raises((IntegrityError, sqlite3.IntegrityError)) as refusal:
+        await database.write(lambda tx: tx.batch(*((sql, name) for name in names)))
+    assert "Dear doctor" not in str(refusal.value)
+    guards: Statement = ("SELECT queue_name FROM queue_guards ORDER BY queue_name", {})
+    none = (driver_sql(database.dialect, "UPDATE queue_guards SET queue_name = '' WHERE queue_name = :name"), names[0])
+    found = await database.write(lambda tx: tx.batch(guards, none, guards))
+    assert [len(rows) for rows in found] == [3, 0, 3]
+    assert [name for (name,) in found[0]] == ["history", "live", "work"]
+
+
 async def test_a_peer_that_freezes_in_a_transaction_loses_its_locks(postgres_factory: PostgresFactory) -> None:
     database = await connect(postgres_factory.url())
     shown = await database.read(
@@ -265,6 +279,41 @@ async def test_a_peer_that_freezes_in_a_transaction_loses_its_locks(postgres_fac
     )
     assert shown == ["10s", "20s"]
     await database.close()
+
+
+async def test_a_server_that_went_away_costs_one_failure_and_not_one_for_each_idle_connection(
+    postgres_factory: PostgresFactory,
+) -> None:
+    url = postgres_factory.url()
+    database = await connect(url)
+    all_hold_one = asyncio.Barrier(5)
+
+    async def hold() -> None:
+        async with database._engine.connect():  # type: ignore[attr-defined]
+            await all_hold_one.wait()
+
+    await asyncio.gather(*(hold() for _ in range(5)))
+    with psycopg.connect(url, autocommit=True) as other:
+        other.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
+            "AND pid <> pg_backend_pid()"
+        )
+    with pytest.raises(Retryable):
+        await database.write(lambda tx: tx.rows("SELECT 1"))
+    assert await database.write(lambda tx: tx.rows("SELECT 1")) == [(1,)]
+    await database.close()
+
+
+async def test_a_connection_in_use_while_another_is_lost_is_closed_in_the_end(
+    postgres_factory: PostgresFactory,
+) -> None:
+    database = await connect(postgres_factory.url())
+    async with database._engine.connect() as in_use:  # type: ignore[attr-defined]
+        driver = (await in_use.get_raw_connection()).driver_connection
+        with pytest.raises(Retryable):
+            await database.write(lambda tx: tx.rows("SELECT pg_terminate_backend(pg_backend_pid())"))
+    await database.close()
+    assert driver.closed
 
 
 async def test_actions_after_commit_run_once_for_each_key(database: Database) -> None:

@@ -14,7 +14,7 @@ from postroom.app.series import SeriesWriter, derive
 from postroom.db import Database, Tx
 from postroom.db.series import add_amounts, prune_series, read_buckets
 from postroom.db.tables.mail import messages
-from postroom.db.tables.series import series_buckets
+from postroom.db.tables.reports import series_buckets
 from postroom.db.tables.triage import decisions, model_calls
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import Retryable

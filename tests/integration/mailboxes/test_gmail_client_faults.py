@@ -28,6 +28,7 @@ from postroom.mailboxes.errors import (
 )
 from postroom.mailboxes.gmail.client import GmailClient, connected
 from postroom.mailboxes.gmail.fetching import ATTEMPTS, Fetched
+from postroom.mailboxes.gmail.resources import MessageRef
 from postroom.mailboxes.gmail.transport import TransportConfig
 from postroom.mailboxes.limiter import limiter_for
 from postroom.mailboxes.protocol import Failed, Got, MissingMessage
@@ -418,3 +419,36 @@ async def test_a_token_refused_inside_a_batch_is_renewed() -> None:
     async with connected(credentials, limiter, clock, config=config, http_transport=transport) as client:
         assert kinds(await client.get_messages(["a", "b"])) == [Got, Got]
     assert credentials.renewals == 1
+
+
+async def test_changes_wanted_at_the_same_moment_share_a_request_and_each_has_its_own_answer() -> None:
+    async with sim_and_client() as (sim, client, ids):
+        sim.control.add_fault(FaultRule(method="messages.modify", ids=frozenset({ids[1]}), fault=BROKEN))
+        changes = [
+            client.modify_message(each, add=["STARRED"]) for each in (ids[0], ids[1], ids[2], "1900000003419999")
+        ]
+        first, broken, third, missing = await asyncio.gather(*changes, return_exceptions=True)
+        calls = sim.control.state().calls
+    assert isinstance(first, MessageRef)
+    assert isinstance(third, MessageRef)
+    assert "STARRED" in first.label_ids & third.label_ids
+    assert isinstance(broken, MailboxUnavailable)
+    assert broken.may_have_happened
+    assert isinstance(missing, Gone)
+    assert calls["batch"] == 1
+
+
+async def test_a_caller_that_gives_up_takes_no_other_with_it() -> None:
+    async with sim_and_client() as (sim, client, ids):
+        sim.control.add_fault(FaultRule(method="batch", fault=GmailFault(kind="hang"), times=1))
+        tasks = [asyncio.create_task(client.modify_message(each, add=["STARRED"])) for each in ids[:3]]
+        while not sim.control.state().calls.get("batch"):
+            await asyncio.sleep(0)
+        tasks[0].cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        labels = {each.message.id: each.message.label_ids for each in await client.get_messages(ids[:3])
+                  if isinstance(each, Got)}  # fmt: skip
+    assert isinstance(results[0], asyncio.CancelledError)
+    assert all(isinstance(each, MessageRef) for each in results[1:])
+    assert all("STARRED" in labels[each] for each in ids[1:3])
+    assert "STARRED" not in labels[ids[0]]

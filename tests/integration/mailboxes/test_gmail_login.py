@@ -15,9 +15,8 @@ import pytest
 
 from postroom.domain.clock import SystemClock
 from postroom.domain.errors import Fatal, NotAllowed, Retryable
-from postroom.mailboxes.errors import LoginNeeded
-from postroom.mailboxes.gmail.client import connected
-from postroom.mailboxes.gmail.credentials import (
+from postroom.mailboxes.browser_login import TokenEndpoint, login_visit
+from postroom.mailboxes.credentials import (
     GrantStore,
     OAuthCredentials,
     StaticCredentials,
@@ -25,8 +24,9 @@ from postroom.mailboxes.gmail.credentials import (
     credentials_for,
     log_in,
 )
-from postroom.mailboxes.gmail.login import TokenEndpoint, login_visit
-from postroom.mailboxes.gmail.permissions import CHANGE, EVERYTHING, missing_scope, scopes_to_request
+from postroom.mailboxes.errors import LoginNeeded
+from postroom.mailboxes.gmail.client import connected
+from postroom.mailboxes.gmail.methods import CHANGE, EVERYTHING, missing_scope, scopes_to_request
 from postroom.mailboxes.gmail.transport import TransportConfig
 from postroom.mailboxes.limiter import limiter_for
 from postroom.sim.gmail.faults import FaultRule, GmailFault

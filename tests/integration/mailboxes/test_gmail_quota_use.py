@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from postroom.mailboxes.gmail.client import GmailClient
-from postroom.mailboxes.gmail.quota import PROFILES, ProfileName, QuotaProfile
+from postroom.mailboxes.gmail.methods import PROFILES, ProfileName, QuotaProfile
 from postroom.mailboxes.limiter import Limiter, limiter_for
 from postroom.mailboxes.ports import PriorityLane
 from postroom.mailboxes.protocol import Got

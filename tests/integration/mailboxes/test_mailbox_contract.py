@@ -5,8 +5,10 @@ A provider joins with a `Provider`: its mailbox, and a way to put mail into it f
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -27,9 +29,13 @@ from postroom.mailboxes.protocol import (
 from postroom.mailboxes.reader import compare, gone_of
 from postroom.sim.gmail.server import running_sim
 from postroom.sim.gmail.sources import ListedMail, ListSource
+from tests.support.dovecot import MailServer, dovecot
 from tests.support.gmail_sim import client_of
+from tests.support.imap import BARE, crlf, rig_on
+from tests.support.imap_servers import cyrus, pymap
 from tests.support.mail import OWNER, letter
 
+pytestmark = pytest.mark.req("IM-2")
 NOON = 1_750_000_000
 """The second at which the first of the letters was received; the others follow a second apart."""
 COUNT = 7
@@ -40,16 +46,36 @@ class Provider:
     mailbox: Mailbox
     deliver: Callable[[bytes, frozenset[str]], str]
     """Mail arrives from outside; the id that it gets."""
-    forget_history: Callable[[], None]
+    forget_history: Callable[[], Awaitable[None]]
     letters: list[bytes]
 
 
-@pytest.fixture(params=["gmail"])
-async def provider(request: pytest.FixtureRequest) -> AsyncIterator[Provider]:
-    letters = [letter(f"Letter {number}", headers={"Message-ID": f"<{number}@x.example>"}) for number in range(COUNT)]
+SERVERS: dict[str, Callable[[], AbstractContextManager[MailServer]]] = {
+    "Dovecot": dovecot,
+    "Dovecot without extensions": lambda: dovecot(capability=BARE),
+    "Cyrus": cyrus,
+    "pymap": pymap,
+}
+
+
+@pytest.fixture(params=["Gmail's stand-in", *SERVERS])
+async def provider(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Provider]:
+    named = [(f"Letter {number}", {"Message-ID": f"<{number}@x.example>"}) for number in range(COUNT)]
+    letters = [crlf(letter(subject, headers=headers)) for subject, headers in named]
+    if request.param in SERVERS:
+        with SERVERS[request.param]() as server:
+            async with rig_on(server, tmp_path) as rig:
+                for number, raw in enumerate(letters):
+                    server.deliver(raw, received=NOON + number)
+                yield Provider(rig.mailbox, rig.deliver, rig.forget_history, letters)
+        return
     mails = [ListedMail(raw, (NOON + number) * 1_000 + 999) for number, raw in enumerate(letters)]
     async with running_sim(ListSource(mails, email=OWNER)) as sim, client_of(sim) as client:
-        yield Provider(GmailMailbox(client), sim.control.deliver, sim.control.expire_history, letters)
+
+        async def forget_history() -> None:
+            sim.control.expire_history()
+
+        yield Provider(GmailMailbox(client), sim.control.deliver, forget_history, letters)
 
 
 async def listed(mailbox: Mailbox, span: Span | None = None, **how: object) -> list[str]:
@@ -138,7 +164,7 @@ async def test_changes_since_a_cursor_tell_of_everything_that_happened(provider:
 async def test_a_cursor_that_is_too_old_is_told(provider: Provider) -> None:
     since = (await provider.mailbox.identity()).cursor
     provider.deliver(letter("New"), frozenset({"INBOX"}))
-    provider.forget_history()
+    await provider.forget_history()
     with pytest.raises(HistoryExpired):
         _ = [page async for page in provider.mailbox.changes(since)]
 
@@ -158,7 +184,7 @@ async def test_changes_of_labels_and_moves_can_be_repeated(provider: Provider) -
 
 
 async def test_what_is_appended_is_there_as_it_was_given(provider: Provider) -> None:
-    raw = letter("Appended")
+    raw = crlf(letter("Appended"))
     message_id = await provider.mailbox.append(raw, {"INBOX", "UNREAD"})
     found = await one(provider.mailbox, message_id, Detail.RAW)
     assert (found.raw, found.label_ids) == (raw, frozenset({"INBOX", "UNREAD"}))

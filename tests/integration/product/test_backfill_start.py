@@ -14,10 +14,10 @@ from postroom.app import App, open_app
 from postroom.app.worker import open_worker
 from postroom.audit import SYSTEM
 from postroom.db.tables.queue import jobs
-from postroom.domain.backfill import BackfillStatus
 from postroom.domain.clock import SystemClock
 from postroom.domain.jobs import BACKFILL
 from postroom.domain.roles import Caller, Role
+from postroom.domain.terms import BackfillStatus
 from postroom.settings import BackfillSettings, DatabaseSettings, RecurringSettings, Settings
 from postroom.sim.gmail.server import running_sim
 from postroom.switchboard.backfill.operations import Backfill

@@ -4,28 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from postroom.app import archive_runner, open_app
-from postroom.app.archive_tasks import TaskKind, TaskState, add_task, get_task, home_id, list_tasks
+from postroom.app.archive_runner import index_handler
+from postroom.app.archive_tasks import ArchiveTask, TaskKind, TaskState, add_task, get_task, home_id, list_tasks
 from postroom.app.importing import ImportOrder
-from postroom.archive.importing.sources import MailFormat
+from postroom.archive.backend import ImportTarget
+from postroom.archive.importing.run import import_mail
+from postroom.archive.importing.sources import MailFormat, open_mbox
 from postroom.archive.messages import IncomingMail, Provenance
 from postroom.archive.service import open_archive
 from postroom.archive.status import ArchiveFlaw
 from postroom.audit import SYSTEM
 from postroom.cli.mail import handed_over
 from postroom.domain.errors import Fatal
+from postroom.domain.jobs import ARCHIVE_INDEX
+from postroom.queue import NewJob
 from postroom.settings import Settings
+from postroom.sim.gmail.server import running_sim
 from tests.support.archives import ME, plain_letter
+from tests.support.attachments import with_attachments
 from tests.support.commands import in_this_process, postroom
+from tests.support.dashboard_data import archive_mail
 from tests.support.dashboards import Site, open_site
 from tests.support.databases import install
-from tests.support.mail import write_mbox
+from tests.support.mail import OWNER, mailbox, write_mbox
+from tests.support.queues import run_until_idle
 from tests.support.switchboards import in_a_task
 
 pytestmark = pytest.mark.req("SY-16")
@@ -67,6 +78,21 @@ async def test_an_import_beside_a_running_postroom_is_done_there_and_reported_as
     assert len(audited) == 2
 
 
+@pytest.mark.req("FD-1")
+async def test_a_worker_beside_the_owner_of_the_archive_has_it_index_attachments(site: Site) -> None:
+    await archive_mail(site, [with_attachments(1, [("a.txt", b"hiddenword")])])
+    async with open_app(Settings(home=site.app.settings.home)) as other:
+        await other.queue.enqueue(NewJob(ARCHIVE_INDEX.name, key="index"))
+        await run_until_idle(other.queue, {ARCHIVE_INDEX.name: index_handler(other)})
+    tasks: list[ArchiveTask] = []
+    while not tasks or not tasks[0].is_over:
+        tasks = await site.app.database.read(lambda tx: list_tasks(tx, TaskKind.INDEX))
+        await asyncio.sleep(0)
+    assert (tasks[0].state, tasks[0].result) == (TaskState.COMPLETED, {"attachments": 1, "stopped": False})
+    with site.app.archive.backend.search() as search:
+        assert search.count("attachment:hiddenword").messages == 1
+
+
 async def test_what_fails_there_fails_here_and_what_is_wrong_is_not_handed_over(
     site: Site, box: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,6 +108,41 @@ async def test_what_fails_there_fails_here_and_what_is_wrong_is_not_handed_over(
     assert (failed.code, "The disk is full." in failed.stderr) == (1, True)
     [task] = await site.read(lambda tx: list_tasks(tx, TaskKind.IMPORT))
     assert task.state is TaskState.FAILED
+
+
+async def test_an_import_that_was_cut_off_goes_on_counting_where_it_was(home: Path, box: Path) -> None:
+    cut_off = threading.Event()
+    cut_off.set()  # after the first message
+    with open_archive(Settings(home=home)) as place, place.writer("a test") as archive:
+        target = cast(ImportTarget, archive)
+        first = import_mail(target, ME, open_mbox(box), stop=cut_off)
+    assert (first.found, first.stopped) == (1, True)
+    async with in_a_task(open_site(home)):
+        done = await postroom("import", "mbox", str(box), "--account", ME, "--json")
+    report = done.json["report"]
+    assert (report["found"], report["stored"], report["duplicates"]) == (COUNT, COUNT, 0)
+    assert report["bytes"] > first.bytes
+    assert report["resumed_from"].startswith("byte ")
+
+
+async def test_a_sync_beside_a_bare_switchboard_is_done_by_it(site: Site) -> None:
+    async with running_sim(mailbox(9)) as sim:
+        base = ["--api-base", sim.url, "--access-token", sim.token]
+        added = await postroom("account", "add", "gmail", "--email", OWNER, *base)
+        assert added.code == 0, added.stderr
+        done = await postroom("sync", "run", "--json")
+        assert done.code == 0, done.stderr
+        assert "is running and owns the archive: the sync is done there" in done.stderr
+        [ended] = done.json["accounts"]
+        assert (ended["error"], ended["result"]["stored"], ended["result"]["watermark"] > 0) == (None, 9, True)
+        again = await postroom("sync", "run")
+        assert f"{OWNER}: 0 stored" in again.stdout
+        assert "run the same command again, or `postroom up` in its place" in again.stdout
+        sim.control.revoke()
+        refused = await postroom("sync", "run")
+        assert (refused.code, "postroom account add gmail" in refused.stderr) == (1, True)
+    with site.app.archive.backend.reader() as reader:
+        assert reader.count(OWNER) == 9
 
 
 def test_an_import_that_waits_for_a_start_is_settled_by_the_command_that_did_it_without_one(

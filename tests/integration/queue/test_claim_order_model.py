@@ -17,9 +17,9 @@ from sqlalchemy import delete, update
 from postroom.db import Database, Dialect, Tx, connect
 from postroom.db.tables.queue import jobs, queue_guards
 from postroom.domain.clock import ManualClock
-from postroom.domain.tiers import TIERS, Tier
+from postroom.domain.terms import TIERS, Tier
 from postroom.queue import ClaimedJob, JobQueue, JobState, NewJob, QueueName
-from postroom.queue.outcome import Settlement
+from postroom.queue.job import Settlement
 from tests.support.databases import DatabaseFactory
 from tests.support.queues import LEASE, make_queue, take_turn
 

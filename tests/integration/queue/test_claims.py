@@ -8,10 +8,10 @@ import pytest
 
 from postroom.db import Database, connect
 from postroom.domain.clock import ManualClock
-from postroom.domain.tiers import Tier
+from postroom.domain.terms import Tier
 from postroom.queue import JobState, NewJob, QueueName
 from postroom.queue.claims import Claimant
-from postroom.queue.outcome import Settlement
+from postroom.queue.job import Settlement
 from tests.support.queues import LEASE, claim, complete, later, make_queue, record_of, take_turn
 
 HIGH, MIDDLE, LOW = Tier

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from typing import Any
@@ -14,12 +15,14 @@ from sqlalchemy import text
 from postroom.db import Database, Tx, connect
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput
+from postroom.domain.ids import new_id
 from postroom.queue import CancelOutcome, JobContext, JobQueue, JobState, LeaseLost, NewJob, retention
 from postroom.queue.claims import Claimant
 from postroom.queue.retention import Retention, prune
 from postroom.queue.sql import statements
+from postroom.settings import DatabaseSettings, WorkerSettings
 from tests.support.databases import PostgresFactory
-from tests.support.queues import CATALOGUE, LEASE, claim, complete, count_jobs, fail, make_queue
+from tests.support.queues import CATALOGUE, LEASE, claim, complete, count_jobs, fail, make_queue, run_until_idle
 
 KEEP_NOTHING = Retention(completed=timedelta(), failed=timedelta())
 
@@ -192,3 +195,105 @@ async def test_a_claim_reads_the_index_of_ready_jobs_whatever_else_there_is(
     shown = await database.write(plan)
     assert shown.count("jobs_ready_idx") == 9
     assert "jobs_pkey" not in shown
+
+
+def count_writes(queue: JobQueue, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many writes are under way when each one begins, itself included."""
+    write, under_way, seen = queue.database.write, 0, list[int]()
+
+    async def counted(transaction: Any) -> Any:
+        nonlocal under_way
+        under_way += 1
+        seen.append(under_way)
+        try:
+            return await write(transaction)
+        finally:
+            under_way -= 1
+
+    monkeypatch.setattr(queue.database, "write", counted)
+    return seen
+
+
+async def test_enqueues_that_wait_at_the_same_time_share_a_transaction(
+    queue: JobQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes = count_writes(queue, monkeypatch)
+    wanted = [NewJob("noop", {"n": n}, key=f"k{n % 15}") for n in range(20)]
+    answers = await asyncio.gather(*(queue.enqueue(job) for job in wanted))
+    assert writes == [1, 1]
+    assert [answer.duplicate for [answer] in answers] == [n >= 15 for n in range(20)]
+    assert [answer.job_id for [answer] in answers[15:]] == [answer.job_id for [answer] in answers[:5]]
+    assert len(await queue.enqueue(NewJob("noop"), NewJob("noop"))) == 2  # what comes later finds the way free
+
+
+async def test_an_enqueue_that_is_refused_is_refused_alone(queue: JobQueue) -> None:
+    good, bad = NewJob("noop"), NewJob("noop", priority=5_000)
+    answers = await asyncio.gather(*(queue.enqueue(job) for job in (good, good, bad, good)), return_exceptions=True)
+    assert [isinstance(answer, BadInput) for answer in answers] == [False, False, True, False]
+    assert await count_jobs(queue.database, state=JobState.QUEUED) == 3
+
+
+async def test_a_caller_that_gave_up_while_it_waited_enqueues_nothing(queue: JobQueue) -> None:
+    first, gone, last = (asyncio.create_task(queue.enqueue(NewJob("noop", {"n": n}))) for n in range(3))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.gather(first, last)
+    assert await count_jobs(queue.database, state=JobState.QUEUED) == 2
+
+
+@pytest.mark.req("JB-3")
+async def test_many_outcomes_are_written_while_the_next_jobs_are_claimed(
+    queue: JobQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def noop(context: JobContext) -> None:
+        return None
+
+    await queue.enqueue(*(NewJob("noop") for _ in range(600)))
+    writes = count_writes(queue, monkeypatch)
+    await run_until_idle(queue, {"noop": noop}, WorkerSettings(concurrency=500))
+    assert max(writes) == 2
+    assert await count_jobs(queue.database, state=JobState.COMPLETED) == 600
+
+
+@pytest.mark.parametrize("name", ["claim", "complete", "settle", "held"])
+async def test_a_claim_is_found_by_its_id_however_many_jobs_are_finished(
+    queue: JobQueue, clock: ManualClock, rival: psycopg.Connection[Any], name: str
+) -> None:
+    rival.execute(
+        "INSERT INTO jobs (id, type, queue_name, policy_tier, seq, payload_json, state, ready, repeatable, finished_at,"
+        " created_at, queued_at, updated_at) SELECT gen_random_uuid(), 'noop', 'live', 'default', n, '{}',"
+        " 'completed', FALSE, FALSE, now(), now(), now(), now() FROM generate_series(1, 20000) AS n"
+    )
+    rival.execute("ANALYZE jobs")
+    now, ids = clock.now(), [new_id() for _ in range(50)]
+    given = {
+        "ids": json.dumps(ids),
+        "fences": json.dumps(dict.fromkeys(ids, 1)),
+        "rows": json.dumps([{"id": job_id, "fence": 1, "state": "failed"} for job_id in ids]),
+        "fence": 1,
+        "result": None,
+        "now": now,
+        "lease_expires_at": now,
+        "worker_id": "w",
+    }
+    sql = getattr(statements(queue.database.dialect), name)
+    plan = "\n".join(line for (line,) in rival.execute(f"EXPLAIN {sql}".encode(), given))
+    assert "jobs_pkey" in plan
+    assert "Seq Scan" not in plan
+
+
+async def test_a_write_that_is_given_up_while_it_waits_leaves_no_connection_behind(
+    url: str, clock: ManualClock, rival: psycopg.Connection[Any]
+) -> None:
+    database = await connect(url, DatabaseSettings(pool_size=1))
+    queue = make_queue(database, clock)
+    await queue.enqueue(NewJob("noop"))
+    rival.execute(statements(database.dialect).guards.encode())
+    claiming = asyncio.create_task(claim(queue))
+    await waiting(claiming, rival)
+    claiming.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await claiming
+    rival.commit()
+    assert len(await claim(queue)) == 1
+    await database.close()

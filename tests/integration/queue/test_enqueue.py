@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from postroom.db import Database, Tx
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput, NotFound
-from postroom.domain.tiers import Tier
+from postroom.domain.terms import Tier
 from postroom.queue import JobContext, JobState, NewJob, QueueName
 from postroom.queue.enqueue import encode_payload
 from postroom.queue.inspection import JobFilter, list_jobs, show_job

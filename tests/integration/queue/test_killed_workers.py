@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from postroom.db import Tx, connect
 from postroom.db.tables.queue import jobs
 from postroom.domain.clock import SystemClock
-from postroom.domain.tiers import TIERS
+from postroom.domain.terms import TIERS
 from postroom.queue import JobQueue, JobState, NewJob, QueueName
 from tests.support.queues import KILLED_WORKER_DATABASE, count_jobs, effects, make_queue
 

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from postroom.db import Database
 from postroom.domain.clock import SystemClock
 from postroom.domain.jobs import CATALOGUE
-from postroom.domain.tiers import Tier
+from postroom.domain.terms import Tier
 from postroom.queue import JobContext, NewJob, QueueName
 from postroom.queue.inspection import depth
 from postroom.queue.queue_metrics import record_depth

@@ -11,7 +11,9 @@ from postroom.db import Database, connect
 from postroom.db.tables.queue import schedules
 from postroom.domain.clock import ManualClock, SystemClock
 from postroom.domain.errors import BadInput
+from postroom.domain.jobs import JobType, KeyUse
 from postroom.queue import JobCatalogue, JobContext, JobQueue, NewJob, Schedule
+from postroom.queue.job import QueueName
 from postroom.queue.schedules import next_schedule_due
 from tests.support.queues import CATALOGUE, claim, complete, count_jobs, later, make_queue, running
 
@@ -86,6 +88,15 @@ async def test_a_tick_while_the_job_still_runs_does_not_double_it(database: Data
     await queue.declare_schedules(Schedule("labels", "hourly", "every 10s", key="labels.sync.gmail:me"))
     assert await database.write(queue.fire_schedules) == ["labels"]
     assert await claim(queue) == []
+
+
+async def test_a_job_type_of_the_history_lane_recurs_there(database: Database, clock: ManualClock) -> None:
+    kind = JobType("slow", KeyUse.REPEATABLE, in_history=True)
+    queue = JobQueue(database, JobCatalogue([kind]), clock)
+    await queue.declare_schedules(Schedule("slow", "slow", "every 1h"))
+    await database.write(queue.fire_schedules)
+    [job] = await claim(queue)
+    assert job.queue is QueueName.HISTORY
 
 
 async def test_only_repeatable_types_can_recur(database: Database, clock: ManualClock) -> None:

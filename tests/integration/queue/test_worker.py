@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
+from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,12 +16,13 @@ from sqlalchemy import update
 from postroom.db import Database, Tx, connect
 from postroom.db.database import Topic
 from postroom.db.tables.queue import jobs
-from postroom.domain.clock import SystemClock
+from postroom.domain.clock import ManualClock, SystemClock
 from postroom.domain.errors import Fatal, Retryable
 from postroom.domain.ids import new_id
-from postroom.domain.tiers import Tier
+from postroom.domain.terms import Tier
 from postroom.queue import CancelOutcome, JobContext, JobQueue, JobState, LeaseLost, NewJob, QueueName
 from postroom.queue.inspection import show_job
+from postroom.queue.job import plain_completion
 from postroom.queue.worker import Worker
 from postroom.settings import WorkerSettings
 from tests.support.databases import PostgresFactory
@@ -45,6 +47,38 @@ async def test_jobs_run_and_their_results_are_kept(queue: JobQueue) -> None:
     for n, answer in enumerate(answers):
         job = await record_of(queue, answer.job_id)
         assert (job.state, job.result, job.attempts) == (JobState.COMPLETED, {"double": 2 * n}, 1)
+
+
+async def test_what_a_handler_leaves_in_its_context_is_not_there_for_the_next(queue: JobQueue) -> None:
+    mark: ContextVar[str] = ContextVar("mark", default="clean")
+    seen = []
+
+    async def leave(context: JobContext) -> None:
+        seen.append(mark.get())
+        mark.set("dirty")
+
+    await queue.enqueue(*(NewJob("noop") for _ in range(30)))
+    await run_until_idle(queue, {"noop": leave}, WorkerSettings(concurrency=30))
+    assert seen == ["clean"] * 30
+
+
+async def test_short_jobs_share_a_task_and_those_that_wait_run_at_once(queue: JobQueue) -> None:
+    tasks = []
+    all_wait = asyncio.Barrier(20)
+
+    async def short(context: JobContext) -> None:
+        tasks.append(asyncio.current_task())
+
+    async def meet(context: JobContext) -> None:
+        await all_wait.wait()
+
+    await queue.enqueue(*(NewJob("noop") for _ in range(20)))
+    await run_until_idle(queue, {"noop": short}, WorkerSettings(concurrency=20))
+    assert len(tasks) == 20
+    assert len(set(tasks)) == 1
+    await queue.enqueue(*(NewJob("noop") for _ in range(20)))
+    await run_until_idle(queue, {"noop": meet}, WorkerSettings(concurrency=20))
+    assert await count_jobs(queue.database, state=JobState.COMPLETED) == 40
 
 
 async def test_never_more_jobs_run_at_once_than_there_are_slots(queue: JobQueue) -> None:
@@ -308,6 +342,38 @@ async def test_a_clock_that_jumps_ahead_does_not_make_a_worker_run_its_own_job_t
         go_on.set()
         await wait_for_state(queue, answer.job_id, JobState.COMPLETED)
     assert attempts == [1]
+
+
+@pytest.mark.req("JB-3")
+async def test_jobs_whose_outcome_is_being_written_are_not_taken_back(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an outage that outlasted their leases, on a database that claims beside it."""
+    clock = ManualClock()
+    queue = make_queue(database, clock)
+    monkeypatch.setattr(database, "writes_at_once", True)
+    answers = await queue.enqueue(*(NewJob("noop") for _ in range(60)))
+    worker = Worker(queue, {"noop": nothing}, WorkerSettings(concurrency=200))
+    claimed = await claim(queue, 60)
+    clock.advance(3_600)
+    write, claims_first = database.write, asyncio.Event()
+
+    async def settle_last(transaction: Callable[[Tx], Any]) -> Any:
+        if not claims_first.is_set():  # the first of the two writes is the settlement
+            claims_first.set()
+            await claimed_more.wait()
+            return await write(transaction)
+        found = await write(transaction)
+        claimed_more.set()
+        return found
+
+    claimed_more = asyncio.Event()
+    monkeypatch.setattr(database, "write", settle_last)
+    worker._settlements = [(job, plain_completion(job.attempt)) for job in claimed]
+    turn = await worker._take_turn()
+    assert turn is not None
+    assert (turn.recovered, turn.claimed) == ([], [])
+    assert {(await record_of(queue, answer.job_id)).state for answer in answers} == {JobState.COMPLETED}
 
 
 @pytest.mark.req("JB-6")

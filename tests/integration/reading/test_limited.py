@@ -237,7 +237,7 @@ async def test_a_cancelled_call_ends_its_child_at_once(reader: LimitedReader) ->
     pid = (await reader.run_async(task(tasks.facts), {}))[0]["pid"]
     reading = asyncio.create_task(reader.run_async(task(tasks.wait), {}, limits=ReadingLimits(wall_seconds=3600)))
     waiting = asyncio.create_task(reader.run_async(task(tasks.echo), {"n": 1}))
-    while reader._busy == 0:
+    while reader._busy == 0 or reader._idle:
         await asyncio.sleep(0)
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):

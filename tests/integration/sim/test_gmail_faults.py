@@ -12,7 +12,7 @@ import pytest
 
 from postroom.domain.clock import ManualClock
 from postroom.sim.gmail.faults import FaultRule, GmailFault
-from postroom.sim.gmail.quota_meter import QuotaLimits
+from postroom.sim.gmail.gateway import QuotaLimits
 from postroom.sim.gmail.server import GmailSim, running_sim
 from tests.integration.sim.test_gmail_refusals import post_batch
 from tests.support.gmail_sim import api_client, reason

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from postroom.mailboxes.gmail.quota import ProfileName
+from postroom.mailboxes.gmail.methods import ProfileName
 from postroom.sim.gmail.server import limits_named
 from tests.support.gmail_sim import api_client
 

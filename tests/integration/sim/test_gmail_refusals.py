@@ -8,9 +8,9 @@ import httpx2
 import pytest
 
 from postroom.domain.clock import ManualClock
-from postroom.mailboxes.gmail.quota import PROFILES, ProfileName
+from postroom.mailboxes.gmail.methods import PROFILES, ProfileName
 from postroom.sim.gmail import oauth
-from postroom.sim.gmail.quota_meter import QuotaLimits
+from postroom.sim.gmail.gateway import QuotaLimits
 from postroom.sim.gmail.server import GmailSim, running_sim
 from tests.support.gmail_sim import api_client, plain_client, reason
 from tests.support.mail import encoded, letter, mailbox

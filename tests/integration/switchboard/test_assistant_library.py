@@ -86,7 +86,8 @@ async def test_other_roles_have_neither_and_an_agent_has_both_over_http(bench: B
 async def test_no_prompt_or_resource_can_approve_or_change_anything(bench: Bench) -> None:
     """Agents never approve: not by a tool, and not by what is made of tools."""
     used = {call.tool for each in RESOURCES for call in each.calls} | {name for each in PROMPTS for name in each.tools}
-    assert all((tool := bench.toolbox.get(name)) is not None and tool.reads_only for name in used)
+    changing = {name for name in used if (tool := bench.toolbox.get(name)) is None or not tool.reads_only}
+    assert changing == {"ask_archive"}  # which changes what was spent, and nothing else
     offered = bench.toolbox.open_to(agent())
     assert not [tool.name for tool in offered if tool.permission is Permission.APPROVE or "approve" in tool.name]
 

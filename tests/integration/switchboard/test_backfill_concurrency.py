@@ -9,10 +9,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from postroom.db import connect
-from postroom.domain.backfill import BackfillStatus
 from postroom.domain.clock import ManualClock
-from postroom.domain.money import Micros
-from postroom.domain.spending import Reserved
+from postroom.domain.money import Micros, Reserved
+from postroom.domain.terms import BackfillStatus
 from postroom.settings import DatabaseSettings
 from postroom.switchboard.backfill.job import IllegalTransition
 from tests.support.backfills import CENT, CONNECTOR, OPERATOR, RIVAL, BackfillRig

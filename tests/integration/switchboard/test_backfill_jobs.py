@@ -14,10 +14,10 @@ from sqlalchemy import select, text
 
 from postroom.db import Database
 from postroom.db.tables.queue import jobs as queued
-from postroom.domain.backfill import BackfillMode, BackfillStatus
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.money import Micros
+from postroom.domain.terms import BackfillMode, BackfillStatus
 from postroom.kill_switch import SwitchedOff
 from postroom.queue import QueueName
 from postroom.switchboard.backfill.job import TRANSITIONS, BackfillEvent, BackfillJob, IllegalTransition

@@ -7,11 +7,11 @@ from datetime import timedelta
 import pytest
 
 from postroom.db import Database
-from postroom.domain.backfill import BackfillMode, BackfillStatus
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import NotAllowed
+from postroom.domain.money import UNDECIDED_LIMIT
 from postroom.domain.roles import Caller, Role
-from postroom.domain.spending import UNDECIDED_LIMIT
+from postroom.domain.terms import BackfillMode, BackfillStatus
 from postroom.kill_switch import SwitchedOff
 from postroom.queue import JobCatalogue, JobQueue, JobType, NewJob, QueueName
 from postroom.switchboard.backfill.admission import AdmissionVerdict

@@ -27,12 +27,11 @@ from hypothesis.stateful import (
 )
 
 from postroom.db import Database, connect
-from postroom.domain.backfill import BackfillStatus
 from postroom.domain.clock import ManualClock
 from postroom.domain.ids import new_id
-from postroom.domain.money import Micros, to_cents
+from postroom.domain.money import Denial, Micros, NewCall, Reserved, to_cents
 from postroom.domain.roles import Caller
-from postroom.domain.spending import Denial, NewCall, Reserved
+from postroom.domain.terms import BackfillStatus
 from postroom.settings import DatabaseSettings
 from postroom.switchboard.backfill import ledger
 from postroom.switchboard.backfill.job import TRANSITIONS, BackfillEvent, BackfillJob, IllegalTransition, is_legal

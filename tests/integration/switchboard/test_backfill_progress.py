@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from postroom.domain.backfill import BackfillStatus
 from postroom.domain.errors import BadInput
+from postroom.domain.terms import BackfillStatus
 from postroom.switchboard.backfill.leases import ProgressReport
 from tests.support.backfills import CONNECTOR, OPERATOR, BackfillRig
 

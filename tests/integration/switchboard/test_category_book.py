@@ -15,7 +15,7 @@ from postroom.db import Database
 from postroom.domain.errors import BadInput, NotFound
 from postroom.mail.categories import facts_of, parse_categories
 from postroom.mail.headers import Headers
-from postroom.switchboard.category_book import (
+from postroom.switchboard.definitions import (
     CategoryBook,
     correct_sender,
     corrected_senders,

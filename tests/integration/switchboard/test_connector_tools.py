@@ -12,7 +12,7 @@ from postroom.db.tables.mail import contact_exports, contacts, policy_rules
 from postroom.domain.errors import BadInput, NotAllowed, NotFound, Retryable
 from postroom.domain.ids import new_id
 from postroom.domain.roles import Role
-from postroom.switchboard.tools.presence import list_connectors
+from postroom.switchboard.tools.mail import list_connectors
 from tests.support.archives import generated_mail, plain_letter
 from tests.support.mail import ME, inline
 from tests.support.switchboards import Bench

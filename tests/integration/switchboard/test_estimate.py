@@ -32,12 +32,12 @@ from postroom.mail.policy_seed import SEED
 from postroom.mail.tier_policy import TierPolicy, Treatment
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.gmail.mailbox import GmailMailbox
-from postroom.mailboxes.gmail.quota import ProfileName
+from postroom.mailboxes.gmail.methods import ProfileName
 from postroom.queue import JobQueue
-from postroom.settings import BackfillSettings, ModelSettings, RetentionSettings
+from postroom.settings import ModelSettings, RetentionSettings, Settings
 from postroom.sim.gmail.generated import GeneratedMailbox
 from postroom.sim.gmail.server import running_sim
-from postroom.switchboard import tier_policy
+from postroom.switchboard import definitions
 from postroom.switchboard.backfill.counting import FULL, BackfillTally, RuleTests, count_at_source
 from postroom.switchboard.backfill.job import BackfillJob, find_job
 from postroom.switchboard.backfill.terms import NewBackfill
@@ -128,7 +128,7 @@ def estimator(
     rules: RuleTests | None = None,
     **model: Any,
 ) -> Estimator:
-    budget = ModelBudget(JobQueue(database, CATALOGUE, clock), ModelSettings(**model), BackfillSettings())
+    budget = ModelBudget(JobQueue(database, CATALOGUE, clock), Settings(model=ModelSettings(**model)))
     return Estimator(budget, FileArchive(root), Mailboxes(client), shipped(), meter, KEPT, rules)
 
 
@@ -172,7 +172,7 @@ async def test_the_tier_policy_decides_what_costs_money(
     await walked_until(database, account, date(2026, 1, 1), clock)
 
     rules = [{"tier": 2, "condition": {"subject": "[aeiou]$"}, "note": "Ends in a vowel"}]
-    await database.write(lambda tx: tier_policy.replace_policy(tx, rules, SYSTEM, clock.now()))
+    await database.write(lambda tx: definitions.replace_policy(tx, rules, SYSTEM, clock.now()))
     found = (await estimator(database, archive, clock).of(WANTED)).counts
     assert found.messages == truth(WANTED, policy=None)
     assert 0 < found.full < found.messages

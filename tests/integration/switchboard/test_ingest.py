@@ -14,9 +14,14 @@ import pytest
 from sqlalchemy import func, select
 
 from postroom.accounts.mailbox_state import record_label_change, record_labels
+from postroom.actions.restore import runs
+from postroom.actions.restore.items import wire_sha256
+from postroom.actions.restore.runs import RestoreOrder
+from postroom.audit import SYSTEM
 from postroom.db import Database, Tx, connect
 from postroom.db.tables.mail import contacts, ingest_inbox, messages
 from postroom.db.tables.queue import jobs
+from postroom.domain.actions import ItemState
 from postroom.domain.errors import BadInput, NotAllowed
 from postroom.domain.roles import Caller, Role
 from postroom.switchboard.ingest import Ingest, IngestAccepted
@@ -288,3 +293,30 @@ async def test_what_an_action_changed_leaves_a_change_of_the_same_moment_alone(b
     await bench.database.write(lambda tx: record_label_change(tx, account.id, "a1", before, after))
     [row] = await stored(bench)
     assert row.labels == ["Later", "Paid", "Work"]
+
+
+@pytest.mark.req("IM-8")
+@pytest.mark.req("IM-8")
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n"], ids=["as it was", "with other line ends"])
+async def test_mail_that_was_put_back_is_taken_in_and_not_judged_again(bench: Bench, line_end: bytes) -> None:
+    await bench.account()
+    raw = plain_letter("See you at eight.").replace(b"\r\n", b"\n")
+    as_read = raw.replace(b"\n", line_end)
+    async with bench.client() as call:
+        await call("ingest", envelope("a1", raw=inline(raw)))
+        found = await bench.archive.read(lambda archive: archive.message(ME, "a1"))
+        assert found is not None
+
+        def put_back(tx: Tx) -> None:
+            run = runs.begin(tx, bench.queue, RestoreOrder.of(ME), SYSTEM)
+            runs.add_items(tx, run, [found], None, bench.queue.clock.now())
+            [item] = runs.all_items(tx, run.id)
+            runs.settle(tx, item, ItemState.APPENDING, bench.queue.clock.now(), wire_sha256=wire_sha256(raw))
+
+        await bench.database.write(put_back)
+        before = [job.type for job in await queued(bench)]
+        answer = await call("ingest", envelope("a2", raw=inline(as_read)))
+        other = await call("ingest", envelope("a3", raw=inline(plain_letter("Another."))))
+    assert (answer["status"], other["status"]) == ("accepted", "accepted")
+    assert len(await stored(bench)) == 3
+    assert [job.type for job in await queued(bench)] == [*before, "classify"]

@@ -15,7 +15,7 @@ from postroom.domain.errors import BadInput
 from postroom.mail.headers import Headers
 from postroom.mail.policy_seed import RULES, SEED
 from postroom.mail.tier_policy import Treatment, parse_policy
-from postroom.switchboard import tier_policy
+from postroom.switchboard import definitions
 from tests.support.mail import ME
 from tests.support.switchboards import Bench
 
@@ -36,9 +36,9 @@ async def test_a_new_installation_has_the_seed_and_tells_it_to_connectors(bench:
 
 async def test_opening_the_database_again_brings_no_rule_back(database: Database, clock: ManualClock) -> None:
     one = [{"tier": 2, "condition": {"sender_domain": ["x.example"]}, "note": "Mine."}]
-    await database.write(lambda tx: tier_policy.replace_policy(tx, one, ANNA, clock.now()))
-    await database.write(lambda tx: tier_policy.replace_policy(tx, [], ANNA, clock.now()))
-    assert await database.read(tier_policy.all_policy_rules) == []
+    await database.write(lambda tx: definitions.replace_policy(tx, one, ANNA, clock.now()))
+    await database.write(lambda tx: definitions.replace_policy(tx, [], ANNA, clock.now()))
+    assert await database.read(definitions.all_policy_rules) == []
 
 
 async def test_of_two_changes_at_once_one_stands(database: Database, clock: ManualClock) -> None:
@@ -46,20 +46,20 @@ async def test_of_two_changes_at_once_one_stands(database: Database, clock: Manu
         [{"tier": 2, "condition": {"sender_domain": [domain]}, "note": domain}] for domain in ("a.example", "b.example")
     ]
     for _ in range(10):
-        changes = [partial(tier_policy.replace_policy, rules=rules, who=ANNA, now=clock.now()) for rules in ways]
+        changes = [partial(definitions.replace_policy, rules=rules, who=ANNA, now=clock.now()) for rules in ways]
         await asyncio.gather(*map(database.write, changes))
-        [only] = await database.read(tier_policy.all_policy_rules)
+        [only] = await database.read(definitions.all_policy_rules)
         assert only["note"] in ("a.example", "b.example")
 
 
 async def test_a_change_is_told_under_another_version_and_stands_in_the_audit(
     database: Database, clock: ManualClock
 ) -> None:
-    before, _ = await database.read(tier_policy.rules_with_version)
+    before, _ = await database.read(definitions.rules_with_version)
     rules = [*RULES, {"tier": 3, "condition": {"subject": "lottery"}, "note": "Never.", "enabled": False}]
-    after = await database.write(lambda tx: tier_policy.replace_policy(tx, rules, ANNA, clock.now()))
+    after = await database.write(lambda tx: definitions.replace_policy(tx, rules, ANNA, clock.now()))
     assert after.version == before, "a rule that is switched off decides nothing"
-    after = await database.write(lambda tx: tier_policy.replace_policy(tx, rules[:3], ANNA, clock.now()))
+    after = await database.write(lambda tx: definitions.replace_policy(tx, rules[:3], ANNA, clock.now()))
     assert (after.version != before, len(after.rules)) == (True, 3)
     [last, _] = (await database.read(lambda tx: list_entries(tx, AuditFilter(action="policy.change")))).entries
     assert (last.actor, last.before, last.after) == (
@@ -84,6 +84,6 @@ async def test_a_rule_that_cannot_be_read_is_refused_by_name_and_nothing_changes
     database: Database, clock: ManualClock, rule: Any, field: str
 ) -> None:
     with pytest.raises(BadInput) as refused:
-        await database.write(lambda tx: tier_policy.replace_policy(tx, [rule], ANNA, clock.now()))
+        await database.write(lambda tx: definitions.replace_policy(tx, [rule], ANNA, clock.now()))
     assert refused.value.field == field
-    assert (await database.read(tier_policy.policy_in_force)).rules == SEED.rules
+    assert (await database.read(definitions.policy_in_force)).rules == SEED.rules

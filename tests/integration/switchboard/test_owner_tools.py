@@ -22,20 +22,9 @@ from postroom.actions.scheduling import ActionIntake
 from postroom.actions.snoozes import wake_job, write_snooze
 from postroom.audit import AuditFilter, list_entries
 from postroom.connectors.mcp_client import http_client, over_http
-from postroom.contract import (
-    actions,
-    categories,
-    contacts,
-    imports,
-    learning,
-    outside,
-    review,
-    rules,
-    saved_searches,
-    steering,
-    web,
-)
+from postroom.contract import actions, agent, outside, restores, rules, senders, steering, web
 from postroom.contract import settings as configuration
+from postroom.contract import settings as saved_searches
 from postroom.contract.tool import Tools, ToolSignature
 from postroom.db import Tx
 from postroom.db.tables.queue import jobs as jobs_table
@@ -49,7 +38,7 @@ from postroom.domain.roles import Caller, Permission, ProofNeeded, Role, all_per
 from postroom.queue import NewJob
 from postroom.settings import SafetySettings, read_layers
 from postroom.settings.files import version_of
-from postroom.switchboard.tier_policy import all_policy_rules, all_rules_version
+from postroom.switchboard.definitions import all_policy_rules, all_rules_version
 from postroom.switchboard.tokens import list_tokens, verify_token
 from postroom.switchboard.toolbox import Direct, Tool
 from tests.support.actions import make_decision, make_message
@@ -199,13 +188,13 @@ async def _actions(call: Changes, there: Installation) -> None:
     await call(actions.CANCEL, action=await there.action())
     await call(actions.DO, message=await there.message(), type="star")
     await call(actions.DO_MANY, messages=[{"mailbox": "me@example.org", "key": "nothing"}], type="star")
-    await call(review.LIST)
+    await call(actions.LIST_REVIEW)
     item = await there.left_to_a_person()
-    await call(review.DONE, items=[item])
-    await call(review.REOPEN, items=[item])
-    await call(review.DONE, items=[item])
+    await call(actions.REVIEW_DONE, items=[item])
+    await call(actions.REVIEW_REOPEN, items=[item])
+    await call(actions.REVIEW_DONE, items=[item])
     await there.left_to_a_person()
-    await call(review.ASK, all=True)
+    await call(actions.REVIEW_ASK, all=True)
     await call(actions.UNDO, action=await there.action())
     snooze = await there.snooze()
     await call(actions.SNOOZE, action=snooze, until=there.bench.queue.clock.now() + timedelta(days=2))
@@ -243,6 +232,7 @@ async def _web(call: Changes, there: Installation) -> None:
     await call(web.PAUSE_SOURCE, source="tiny")
     await call(web.PAUSE_SOURCE, source="tiny", paused=False)
     await call(web.SET_NOTIFY, source="tiny", notify=["overview"])
+    await call(web.SET_SCHEDULE, source="tiny", every="weekly")
     await call(web.REMOVE_SOURCE, source="tiny")
     await call(web.LOOK)
     await call(web.RETRY_PAGES, sources=["tiny"])
@@ -259,26 +249,26 @@ async def _installation(call: Changes, there: Installation) -> None:
     await call(steering.ADD_ACCOUNT, email=ME, api_base="https://mail.example", access_token="abc")  # noqa: S106
     await call(steering.SET_CEILING, cents=900)
     await call(steering.SYNC_LABELS, endpoint_identity=ME)
-    await call(contacts.ADD_CONTACT, address="zoe@friends.example")
-    await call(contacts.SET_CONTACT_PRIORITY, address="zoe@friends.example", has_priority=False)
-    await call(contacts.REMOVE_CONTACT, address="zoe@friends.example")
-    await call(categories.CORRECT_CATEGORY, sender="shop.example", category="finance")
-    await call(categories.FORGET_CORRECTION, sender="shop.example")
+    await call(senders.ADD_CONTACT, address="zoe@friends.example")
+    await call(senders.SET_CONTACT_PRIORITY, address="zoe@friends.example", has_priority=False)
+    await call(senders.REMOVE_CONTACT, address="zoe@friends.example")
+    await call(senders.CORRECT_CATEGORY, sender="shop.example", category="finance")
+    await call(senders.FORGET_CORRECTION, sender="shop.example")
     await call(steering.SWITCH_MODEL, enabled=False)
     await call(steering.SWITCH_MODEL, enabled=True)
-    await call(learning.SWITCH, enabled=False)
-    await call(learning.SWITCH, enabled=True)
-    await call(learning.CORRECT, message=await there.message(), action="archive")
-    await call(learning.STATUS)
+    await call(rules.SWITCH_LEARNING, enabled=False)
+    await call(rules.SWITCH_LEARNING, enabled=True)
+    await call(rules.CORRECT_DECISION, message=await there.message(), action="archive")
+    await call(rules.LEARNING_STATUS)
     await call(steering.RETRY_JOB, job=await there.job("failed"))
     await call(steering.RETRY_JOBS, jobs=[await there.job("failed")])
     await call(steering.CANCEL_JOBS, jobs=[await there.job("failed")])
     await call(steering.CANCEL_JOB, job=await there.job())
     await there.job("failed")
     await call(steering.RETRY_FAILED_JOBS, type=CLASSIFY.name)
-    await call(saved_searches.SAVE, name="Shops", query="from:shop.example")
-    await call(saved_searches.LIST)
-    await call(saved_searches.REMOVE, name="Shops")
+    await call(saved_searches.SAVE_SEARCH, name="Shops", query="from:shop.example")
+    await call(saved_searches.LIST_SEARCHES)
+    await call(saved_searches.REMOVE_SEARCH, name="Shops")
     await call(steering.SHOW_CHECKLIST, step="model", shown=False)
     await call(steering.SHOW_CHECKLIST, step="model", shown=True)
     await _nothing_there(call)
@@ -293,12 +283,18 @@ async def _installation(call: Changes, there: Installation) -> None:
 
 
 async def _nothing_there(call: Changes) -> None:
-    """Imports, pictures and lists have tests of their own, with files and mail that they are about."""
+    """Imports, restores, questions, pictures and lists have tests of their own, with files and mail that they need."""
     nothing, mail = new_id(), {"endpoint_identity": ME, "key": "nothing"}
-    await call(imports.LIST)
-    await call(imports.START, upload=nothing, name="old.mbox", endpoint_identity=ME)
-    for tool in (imports.STOP, imports.RESUME, imports.FORGET):
+    await call(steering.LIST_IMPORTS)
+    await call(steering.START_IMPORT, upload=nothing, name="old.mbox", endpoint_identity=ME)
+    for tool in (steering.STOP_IMPORT, steering.RESUME_IMPORT, steering.FORGET_IMPORT):
         await call(tool, import_id=nothing)
+    await call(restores.LIST)
+    await call(restores.PLAN, account=ME)
+    await call(restores.START, account=ME)
+    for step in (restores.APPROVE, restores.REJECT, restores.STOP, restores.RESUME, restores.UNDO):
+        await call(step, run=nothing)
+    await call(agent.ASK, question="Where is the invoice of Zoe?")
     await call(outside.LOAD_PICTURES, **mail)
     await call(outside.ALLOW_PICTURES, **mail)
     await call(outside.FORGET_PICTURES, sender="zoe@friends.example")
@@ -330,10 +326,13 @@ async def test_every_change_is_the_same_by_a_direct_call_and_over_http(bench: Be
     assert {name for name, _ in told["http"].told} == owner_tools_of(bench)
     beyond_a_token = {"actions.undo", "rules.edit", "rules.add", "web.resume_run", "accounts.add"}
     out_of_reach = {"actions.do_many", "accounts.sync_labels", "web.add_source", "web.remove_source", "web.set_notify"}
+    out_of_reach |= {"web.set_schedule"}
     never_made = {"rules.dismiss_suggestion"}
     with_proof = {"settings.change", "settings.secret", "tokens.create", "tokens.revoke_all"}
+    with_proof |= {"restores.start", "restores.approve", "restores.resume"}
     not_there = {"imports.start", "imports.stop", "imports.resume", "imports.forget", "unsubscribe.note"}
     not_there |= {"pictures.load", "pictures.allow", "pictures.forget", "unsubscribe.forget"}
+    not_there |= {"restores.reject", "restores.stop", "restores.undo"}
     refused = beyond_a_token | out_of_reach | never_made | with_proof | not_there
     assert told["http"].refused() == refused
     assert await entries(bench, "direct") == await entries(bench, "http")

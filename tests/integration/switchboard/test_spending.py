@@ -12,12 +12,11 @@ from sqlalchemy import select
 from postroom.audit import Actor
 from postroom.db import Database, Tx
 from postroom.db.tables.triage import model_reservations
-from postroom.domain.backfill import BackfillStatus
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput
 from postroom.domain.model_costs import days_for
-from postroom.domain.money import Micros
-from postroom.domain.spending import Denial, Denied, Reserved
+from postroom.domain.money import Denial, Denied, Micros, Reserved
+from postroom.domain.terms import BackfillStatus
 from postroom.switchboard.backfill.job import IllegalTransition
 from postroom.switchboard.backfill.ledger import Spend
 from postroom.switchboard.spending import forgetting_reservations

@@ -20,11 +20,10 @@ from postroom.audit import Actor
 from postroom.db import Database, Tx, connect
 from postroom.db.tables.mail import backfill_spend
 from postroom.db.tables.triage import model_reservations, model_spend
-from postroom.domain.backfill import BackfillStatus
 from postroom.domain.clock import ManualClock
 from postroom.domain.ids import new_id
-from postroom.domain.money import Micros
-from postroom.domain.spending import Denial, Denied, NewCall, Reserved
+from postroom.domain.money import Denial, Denied, Micros, NewCall, Reserved
+from postroom.domain.terms import BackfillStatus
 from postroom.settings import DatabaseSettings
 from postroom.switchboard.backfill.job import IllegalTransition
 from postroom.switchboard.backfill.leases import JobAssignment

@@ -64,6 +64,7 @@ FITTING: dict[str, dict[str, Any]] = {
     "web.pause_source": {"source": "nothing-there", "paused": True},
     "web.remove_source": {"source": "nothing-there"},
     "web.set_notify": {"source": "nothing-there", "notify": []},
+    "web.set_schedule": {"source": "nothing-there", "every": "weekly"},
     "actions.retry": {"action": NOTHING},
     "actions.do": {"message": NOTHING, "type": "apply_label", "parameters": {"label": "Later"}},
     "actions.do_many": {"messages": [{"mailbox": ME, "key": "a"}], "type": "apply_label", "parameters": {"label": "x"}},
@@ -94,6 +95,17 @@ FITTING: dict[str, dict[str, Any]] = {
     "learning.correct": {"message": NOTHING, "action": "archive"},
     "learning.status": {},
     "learning.switch": {"enabled": True},
+    "restores.approve": {"run": NOTHING},
+    "restores.list": {"limit": 5},
+    "restores.plan": {"account": ME, "query": "older_than:1y", "to_account": "you@example.org", "folder": "Old"},
+    "restores.reject": {"run": NOTHING},
+    "restores.resume": {"run": NOTHING},
+    "restores.start": {"account": ME, "query": "older_than:1y", "to_account": "you@example.org", "folder": "Old"},
+    "restores.stop": {"run": NOTHING},
+    "restores.undo": {"run": NOTHING},
+    "propose_restore": {
+        "account": ME, "query": "older_than:1y", "to_account": "you@example.org", "folder": "Old", "why": "asked",
+    },
     "rules.add": RULE,
     "rules.applications": {"rule": NOTHING, "limit": 5},
     "rules.apply": {"rule": NOTHING, "query": "older_than:1y", "mailbox": ME, "cap": 5},
@@ -142,6 +154,8 @@ FITTING: dict[str, dict[str, Any]] = {
     },
     "contacts.export": {"if_newer_than": "2026-01-01T00:00:00Z"},
     "create_backfill_job": {**MAILBOX, **DAYS, "target_categories": ["finance"], "rate_limit_per_hour": 10},
+    "ask_archive": {"question": "When is the dentist?", "endpoint_identity": ME},
+    "mail.ask": {"question": "When is the dentist?", "endpoint_identity": ME},
     "email_search_and_ingest": {"query": "dentist", "max_results": 5},
     "history.claim": {"endpoint_identity": ME, "instance": "one"},
     "history.commit": {
@@ -182,7 +196,7 @@ FITTING: dict[str, dict[str, Any]] = {
 NAMES_NOTHING = (
     "job_id", "id", "connector_type", "action", "rule", "direction", "guidance", "job", "run", "sources", "address",
     "endpoint_identity", "message", "messages", "actions", "item", "application", "source", "suggestion", "url",
-    "import_id", "upload", "key", "sender", "name", "version",
+    "import_id", "upload", "key", "sender", "name", "version", "query", "to_account",
 )  # fmt: skip
 """Arguments that name what this installation does not have."""
 JUNK: list[Any] = [

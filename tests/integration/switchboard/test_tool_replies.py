@@ -31,13 +31,13 @@ from postroom.domain.ids import new_id
 from postroom.domain.model_costs import CostMeter, FixedTariff
 from postroom.domain.roles import Role
 from postroom.mail.categories import shipped
-from postroom.settings import ModelSettings, RetentionSettings
+from postroom.settings import RetentionSettings, Settings
 from postroom.settings.files import version_of
-from postroom.switchboard.assembly import Services, build_toolbox
 from postroom.switchboard.estimate import Estimator
 from postroom.switchboard.on_demand import OnDemandSearch
 from postroom.switchboard.retention import RetentionRule
 from postroom.switchboard.spending import ModelBudget
+from postroom.switchboard.tools.assembly import Services, build_toolbox
 from tests.support.mail import ME, envelope, inline, letter
 from tests.support.switchboards import BACKFILL, Bench, all_owner_tools, open_bench, refuse_accounts
 
@@ -103,7 +103,7 @@ async def whole_bench(database: Database, path: Path, clock: ManualClock) -> Asy
                 bench.archive,
                 search,
                 bench.backfill,
-                ModelBudget(queue, ModelSettings(), BACKFILL),
+                ModelBudget(queue, Settings(backfill=BACKFILL)),
                 estimator,
                 on_demand,
             )
@@ -208,6 +208,7 @@ async def read(story: Story) -> None:
     await call(agent, "read_attachment", id="a2", attachment=0)
     await call(agent, "archive_stats", by="sender")
     await call(agent, "show_digest", period="week")
+    await call(agent, "ask_archive", question="How is Ann's letter?")
     await call(agent, "list_jobs", limit=1)
 
     def decide(tx: Tx) -> None:
@@ -247,6 +248,7 @@ async def steer(story: Story) -> None:
     await call("actions.take_back", actions=[nothing])
     await call("review.reopen", items=[nothing])
     await call("rules.dismiss_suggestion", suggestion="0" * 32)
+    await call("mail.ask", question="Who or what?")
     await call("actions.do", message="a1", type="archive")
     await call("actions.do_many", messages=[{"mailbox": ME, "key": "a1"}, {"mailbox": ME, "key": "nope"}], type="star")
     await call("review.list")
@@ -280,6 +282,7 @@ async def steer(story: Story) -> None:
     for tool in ("pause_source", "remove_source"):
         await call(f"web.{tool}", source="nothing")
     await call("web.set_notify", source="nothing", notify=[])
+    await call("web.set_schedule", source="nothing", every="weekly")
     await call("web.add_source", url="ftp://127.0.0.1", dry_run=True)
     direction = {"direction": (await call("directions.add", text="Be brief."))["direction"]}
     await call("directions.edit", **direction, enabled=False)
@@ -319,6 +322,12 @@ async def steer(story: Story) -> None:
     await call("imports.start", **MINE, upload=nothing, name="old.mbox")
     for tool in ("stop", "resume", "forget"):
         await call(f"imports.{tool}", import_id=nothing)
+    await call("restores.plan", account=ME)
+    await call("restores.start", account=ME)
+    proposed = await story.call(Role.AGENT, "propose_restore", account=ME, query="letter", why="they asked")
+    await call("restores.list")
+    for tool in ("approve", "resume", "stop", "undo", "reject"):
+        await call(f"restores.{tool}", run=proposed["id"])
     await call("pictures.load", **MINE, key="a1")
     await call("pictures.allow", **MINE, key="a1")
     await call("pictures.forget", sender="ann@x.example")

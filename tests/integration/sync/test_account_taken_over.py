@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from postroom.accounts.history_cursor import LEASE, HistoryLease, HistoryLeaseLost, claim_reader, cursor_of
+from postroom.accounts.history import LEASE, HistoryLease, HistoryLeaseLost, claim_reader, cursor_of
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.settings import SyncSettings
 from postroom.sync import walk

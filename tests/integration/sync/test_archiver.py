@@ -330,7 +330,7 @@ async def test_a_storm_that_does_not_pass_ends_the_run_and_the_next_asks_what_be
 ) -> None:
     lost = GmailFault(kind="drop", after_effect=True)
     scene.sim.control.add_fault(FaultRule(fault=lost, method="messages.batchModify", skip=1))
-    with pytest.raises(UnsafeToRemove, match="next run first asks Gmail"):
+    with pytest.raises(UnsafeToRemove, match="next run first asks the mailbox"):
         await scene.run(batch_size=4)
     assert (
         sorted(each.result for each in scene.certificates())

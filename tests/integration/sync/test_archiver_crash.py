@@ -23,7 +23,7 @@ from postroom.accounts.account import NewAccount, add_account
 from postroom.archive.certificates import RemovalResult
 from postroom.archive.shards.certificates import certificates_path
 from postroom.db import connect
-from postroom.mailboxes.gmail.credentials import GrantStore, StaticGrant
+from postroom.mailboxes.credentials import GrantStore, StaticGrant
 from postroom.sim.gmail.faults import FaultRule, GmailFault
 from postroom.sim.gmail.server import GmailSim, running_sim
 from postroom.sim.gmail.sources import MailboxSource

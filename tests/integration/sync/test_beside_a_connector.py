@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from postroom.accounts.history_cursor import (
+from postroom.accounts.history import (
     LEASE,
     HistoryLease,
     ReaderElsewhere,
@@ -19,7 +19,7 @@ from postroom.accounts.history_cursor import (
 )
 from postroom.db import Database, Tx
 from postroom.domain.clock import ManualClock
-from postroom.switchboard.tools.presence import Heartbeat, record_heartbeat
+from postroom.switchboard.tools.mail import Heartbeat, record_heartbeat
 from postroom.sync.context import sync_context
 from postroom.sync.engine import SyncEngine
 from tests.support.mail import letter

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from postroom.accounts.history_cursor import LEASE, HistoryLeaseLost, ReaderElsewhere, claim_reader, move_cursor
+from postroom.accounts.history import LEASE, HistoryLeaseLost, ReaderElsewhere, claim_reader, move_cursor
 from postroom.actions import lifecycle, requests
 from postroom.actions.mailbox_changes import ActionsMailboxObserver as ActionsWatch
 from postroom.archive.messages import IncomingMail, Relabelling, StoredMessage

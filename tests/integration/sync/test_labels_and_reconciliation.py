@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from postroom.accounts.history_cursor import move_cursor
+from postroom.accounts.history import move_cursor
 from postroom.archive.messages import IncomingMail, Provenance, Relabelling
 from postroom.db import Database
 from postroom.domain.clock import ManualClock

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from postroom.accounts.account import NewAccount, add_account
-from postroom.accounts.history_cursor import Duty, break_history, claim_reader, record_end
+from postroom.accounts.history import Duty, break_history, claim_reader, record_end
 from postroom.db import Database
-from postroom.mailboxes.gmail.quota import PROFILES, ProfileName
+from postroom.mailboxes.gmail.methods import PROFILES, ProfileName
 from postroom.sim.gmail.sources import ListedMail, ListSource
 from postroom.sync.slices import DAY_S, Granularity, Slice, in_walk_order, plan
 from postroom.sync.state import Listing, begin_walk, finish_slice, slices_of

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postroom.accounts.history_cursor import move_cursor
+from postroom.accounts.history import move_cursor
 from postroom.db import connect
 from postroom.domain.clock import ManualClock
 from postroom.sim.gmail.faults import FaultRule, GmailFault

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from postroom.accounts.history_cursor import HistoryLeaseLost, ReaderElsewhere, claim_reader, cursor_of
+from postroom.accounts.history import HistoryLeaseLost, ReaderElsewhere, claim_reader, cursor_of
 from postroom.archive.messages import IncomingMail, Provenance
 from postroom.db import Database, Tx
 from postroom.sim.gmail.faults import FaultRule, GmailFault

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from postroom.accounts.account import Account, NewAccount, add_account
-from postroom.accounts.history_cursor import claim_reader
+from postroom.accounts.history import claim_reader
 from postroom.app import App, open_app
 from postroom.app.schedules import schedules
 from postroom.app.worker import open_worker
 from postroom.archive.shards.reader import FileArchiveReader
 from postroom.archive.shards.writer import FileArchiveWriter
 from postroom.domain.errors import BadInput
-from postroom.mailboxes.gmail.credentials import GrantStore, StaticGrant
+from postroom.mailboxes.credentials import GrantStore, StaticGrant
 from postroom.queue import NewJob
 from postroom.queue.inspection import JobFilter, JobRecord, list_jobs
 from postroom.settings import ArchiverSettings, RecurringSettings, Settings, SyncSettings

@@ -11,7 +11,9 @@ from functools import partial
 import pytest
 
 from postroom.accounts.account import NewAccount, add_account
-from postroom.accounts.history_cursor import (
+from postroom.accounts.history import (
+    GapPosition,
+    GapStage,
     HistoryLeaseLost,
     ReaderElsewhere,
     claim_reader,
@@ -19,10 +21,12 @@ from postroom.accounts.history_cursor import (
     history_standing,
     is_held,
     move_cursor,
+    open_gap,
+    pass_gap,
+    record_step,
     release_reader,
     renew_reader,
 )
-from postroom.accounts.history_gap import GapPosition, GapStage, open_gap, pass_gap, record_step
 from postroom.accounts.troubled import forget_trouble
 from postroom.db import Database, Tx
 from postroom.domain.errors import Fatal, NotFound

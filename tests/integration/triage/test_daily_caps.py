@@ -13,10 +13,10 @@ import pytest
 from postroom.db import Database
 from postroom.db.tables.mail import backfill_spend
 from postroom.db.tables.triage import decisions
-from postroom.domain.backfill import BackfillStatus
 from postroom.domain.clock import ManualClock
 from postroom.domain.model_costs import CostMeter, FixedTariff, days_for
 from postroom.domain.money import Micros, from_cents
+from postroom.domain.terms import BackfillStatus
 from postroom.settings import ModelSettings
 from postroom.sim.model.answers import Script
 from postroom.switchboard.backfill.job import BackfillJob, find_job

@@ -22,9 +22,8 @@ from postroom.domain.clock import ManualClock
 from postroom.domain.jobs import LEARNING_VERDICTS
 from postroom.queue import NewJob
 from postroom.triage.learning import store
-from postroom.triage.learning.guards import OTHER
 from postroom.triage.learning.owner_labels import MailboxTeacher
-from postroom.triage.learning.rights import RightState
+from postroom.triage.learning.rights import OTHER, RightState
 from tests.support.learning import KEY, SHOP, grant, learner, mail_of, teach
 from tests.support.triage import TriageRig, call, open_triage, rule
 

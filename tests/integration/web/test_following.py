@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import time as time_of_day
 from datetime import timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -14,10 +16,12 @@ from postroom.db import Database
 from postroom.db.tables.web import discovered_items
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput, NotFound
+from postroom.domain.jobs import CATALOGUE, sentinel_schedule
+from postroom.queue.schedules import Daily, declare_schedules, fire_due_schedules
 from postroom.web.fetching.interface import ForbiddenAddress, Missing, Unavailable
 from postroom.web.fetching.targets import AddressGuard, SystemResolver, read_target
 from postroom.web.probing import NewSource
-from postroom.web.sources import EndpointMode, NoticeWay
+from postroom.web.sources import CheckCadence, EndpointMode, NoticeWay
 from postroom.web.web_service import WebService, handlers
 from tests.support.databases import on_sqlite
 from tests.support.queues import run_until_idle
@@ -97,6 +101,66 @@ async def test_an_added_source_is_followed_paused_continued_and_removed(
     assert sorted(entry.action.partition(".")[2] for entry in entries) == [
         *("add", "notify", "pause", "remove", "unpause")
     ]
+
+
+@pytest.mark.req("JB-6", "WB-1")
+async def test_each_source_is_checked_on_its_own_schedule(
+    database: Database, tmp_path: Path, site: TinySite, clock: ManualClock
+) -> None:
+    """The sentinel at 06:00 checks all but a weekly source before its time; others are checked between as well."""
+    web = make_web(database, tmp_path, clock)
+    work = handlers(web, ReaderHere())
+    for every in CheckCadence:
+        site.feed(f"/{every}", {"/1": "2026-01-01T00:00:00Z"})
+        wanted = NewSource(f"{site.url}/{every}", slug=every, allow_private=True, every=every)
+        assert (await web.add(ME, wanted)).source.every is every
+    clock.advance((clock.now().replace(hour=5, minute=30) + timedelta(days=1) - clock.now()).total_seconds())
+    await database.write(lambda tx: declare_schedules(tx, CATALOGUE, [sentinel_schedule("daily 06:00")], clock.now()))
+    hours: dict[str, list[int]] = {every: [] for every in CheckCadence}
+    for hour in range(24 * 8):
+        await web.upkeep()
+        await database.write(lambda tx: fire_due_schedules(tx, CATALOGUE, clock.now()))
+        await run_until_idle(web.queue, work)
+        for view in await web.overview():
+            if view.looked_at == clock.now():
+                hours[view.source].append(hour)
+        clock.advance(3_600)
+    assert hours[CheckCadence.HOURLY] == list(range(24 * 8))
+    assert hours[CheckCadence.SIX_HOURS] == [0, *range(1, 24 * 8, 6)]
+    assert hours[CheckCadence.DAILY] == list(range(1, 24 * 8, 24))
+    assert hours[CheckCadence.WEEKLY] == [1, 1 + 24 * 7]
+
+
+async def test_the_schedule_of_a_source_is_changed_shown_and_kept(
+    database: Database, tmp_path: Path, site: TinySite, clock: ManualClock
+) -> None:
+    web = make_web(database, tmp_path, clock)
+    site.feed("/feed", {"/1": "2026-01-01T00:00:00Z"})
+    await web.add(ME, NewSource(f"{site.url}/feed", slug="news", allow_private=True))
+    await database.write(lambda tx: declare_schedules(tx, CATALOGUE, [sentinel_schedule("daily 06:00")], clock.now()))
+    tick = Daily(time_of_day(6), ZoneInfo("UTC")).first(clock.now())
+    assert await web.next_checks() == {"news": tick}
+    await web.look()
+    [view] = await web.overview()
+    looked = view.looked_at
+    assert looked is not None
+    for every, expected in (
+        (CheckCadence.HOURLY, looked + timedelta(hours=1)),
+        (CheckCadence.SIX_HOURS, looked + timedelta(hours=6)),
+        (CheckCadence.DAILY, tick),
+        (CheckCadence.WEEKLY, Daily(time_of_day(6), ZoneInfo("UTC")).first(looked + timedelta(days=6, hours=12))),
+    ):
+        await web.set_schedule(ME, "news", every)
+        assert (await web.sources())["news"].every is every
+        assert await web.next_checks() == {"news": expected}
+        assert [(view.every, view.next_check) for view in await web.overview()] == [(every, expected)]
+    await web.set_notify(ME, "news", [NoticeWay.EMAIL])
+    assert (await web.sources())["news"].every is CheckCadence.WEEKLY
+    await web.pause(ME, "news", paused=True)
+    assert await web.next_checks() == {}
+    write_sources(tmp_path, sources_file(site.url))
+    with pytest.raises(BadInput, match='write there: every = "hourly"'):
+        await web.set_schedule(ME, "tiny", CheckCadence.HOURLY)
 
 
 async def test_where_the_file_and_a_person_name_a_source_the_file_counts(

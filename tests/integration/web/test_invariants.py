@@ -23,9 +23,9 @@ from postroom.queue import JobType, NewJob
 from postroom.queue.retention import prune_surplus
 from postroom.web.extraction.web_reader import WebReader
 from postroom.web.fetching.interface import Purpose
+from postroom.web.fetching.urls import backfill_job_id
 from postroom.web.runs import NewRun, RunStatus
 from postroom.web.sources import EndpointMode
-from postroom.web.urls import backfill_job_id
 from postroom.web.web_service import handlers
 from tests.support.queues import run_until_idle
 from tests.support.web_servers import Page, TinySite

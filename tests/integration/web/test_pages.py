@@ -22,8 +22,7 @@ from postroom.queue import JobContext, JobState
 from postroom.queue.retention import Retention, prune
 from postroom.reading.limited import ReadingLimits
 from postroom.settings import BackfillSettings, WebSettings
-from postroom.sim.web.server import SiteSim, running_site
-from postroom.sim.web.site import DocumentChange, SiteFault
+from postroom.sim.web.server import DocumentChange, SiteFault, SiteSim, running_site
 from postroom.web.discovery import DiscoveryMethod, fetch_job, verify_job
 from postroom.web.extraction.web_reader import WebReader
 from postroom.web.fetching.interface import DomainLimits

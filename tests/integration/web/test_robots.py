@@ -9,8 +9,7 @@ import pytest
 
 from postroom.db import Database
 from postroom.domain.clock import ManualClock
-from postroom.sim.web.server import SiteSim, running_site
-from postroom.sim.web.site import RobotsFile
+from postroom.sim.web.server import RobotsFile, SiteSim, running_site
 from postroom.web.fetching.interface import Disallowed, ForbiddenAddress, Purpose, Unavailable
 from postroom.web.fetching.robots import ASK_AGAIN
 from postroom.web.web_service import WebClient

@@ -6,19 +6,14 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import httpx2
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from postroom.domain.errors import BadInput, Retryable
-from postroom.sim.web.server import SiteSim, running_site
-from postroom.sim.web.site import SiteFault
+from postroom.sim.web.server import SiteFault, SiteSim, running_site
 from postroom.web.fetching.interface import (
     BadAnswer,
     FetchLimits,
@@ -30,6 +25,7 @@ from postroom.web.fetching.interface import (
     Unavailable,
     Validators,
 )
+from tests.support.mail_domains import certificate_for
 from tests.support.web_fetching import NameServer, NoPace, plain_fetcher
 from tests.support.web_servers import answering, page
 
@@ -304,31 +300,6 @@ async def test_the_next_address_is_tried_where_one_does_not_answer(sim: SiteSim)
         assert (await fetcher.get(f"http://two.test:{port}/about", purpose=EVIDENCE)).status == 200
 
 
-def _certificate(folder: Path, name: str) -> tuple[Path, ssl.SSLContext]:
-    """A certificate for this name, and a context that trusts it and nothing else."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    file = folder / f"{name}.pem"
-    secret = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    file.write_bytes(secret + certificate.public_bytes(serialization.Encoding.PEM))
-    return file, ssl.create_default_context(cadata=certificate.public_bytes(serialization.Encoding.PEM).decode())
-
-
 @asynccontextmanager
 async def _tls_server(certificate: Path) -> AsyncIterator[tuple[int, list[str], list[bytes]]]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -350,7 +321,7 @@ async def _tls_server(certificate: Path) -> AsyncIterator[tuple[int, list[str], 
 
 async def test_a_pinned_connection_still_speaks_of_the_name(tmp_path: Path) -> None:
     """TLS asks for the name, the certificate is checked against the name, and Host says the name."""
-    certificate, trust = _certificate(tmp_path, "gazette.test")
+    certificate, trust = certificate_for(tmp_path, "gazette.test")
     resolver = NameServer({"gazette.test": [["127.0.0.1"]], "other.test": [["127.0.0.1"]]})
     async with (
         _tls_server(certificate) as (port, names, requests),

@@ -15,9 +15,13 @@ def test_every_status_stands_in_the_table() -> None:
     assert not FINISHED & OPEN
 
 
-@pytest.mark.parametrize("end", [S.COMPLETED, S.REJECTED, S.EXPIRED, S.CANCELED, S.REFUSED])
+@pytest.mark.parametrize("end", [S.COMPLETED, S.EXPIRED, S.CANCELED, S.REFUSED])
 def test_what_is_over_stays_over(end: S) -> None:
     assert not LEGAL[end]
+
+
+def test_a_rejection_can_only_be_taken_back_to_the_question() -> None:
+    assert LEGAL[S.REJECTED] == {S.APPROVED_PENDING}
 
 
 def test_only_a_question_can_be_rejected_or_expire() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postroom.actions.approvals import ApprovalQuestion, ApprovalVerdict
-from postroom.actions.discord import notify
+from postroom.actions.discord import notices
 from postroom.actions.discord.interactions import SignatureVerifier
 from postroom.actions.lifecycle import Action
 from postroom.actions.wording import letter_of
@@ -47,8 +47,8 @@ def question(sender: str = "ann@x", subject: str = "Hi", **changes: Any) -> Appr
 @steady
 @given(st.text(max_size=400), st.text(max_size=400))
 def test_no_text_of_a_stranger_leaves_its_code_span(sender: str, subject: str) -> None:
-    said = notify.asking(question(sender, subject))["content"]
-    assert len(said) <= notify.MOST_SAID
+    said = notices.asking(question(sender, subject))["content"]
+    assert len(said) <= notices.MOST_SAID
     for name, line in zip(("From: ", "Subject: "), said.split("\n")[1:3], strict=True):
         text = line.removeprefix(name)
         assert text == "(none)" or (text[0] == text[-1] == "`" and "`" not in text[1:-1] and len(text) > 2)
@@ -56,7 +56,7 @@ def test_no_text_of_a_stranger_leaves_its_code_span(sender: str, subject: str) -
 
 def test_mentions_links_and_tricks_are_inert() -> None:
     hostile = "@everyone <@123> [click](https://evil.example) `code` **bold**\n# head\u202eexe\u200b"
-    message = notify.asking(question(hostile, hostile))
+    message = notices.asking(question(hostile, hostile))
     assert message["allowed_mentions"] == {"parse": []}
     assert message["flags"] & 4
     assert "\u202e" not in message["content"]
@@ -66,8 +66,8 @@ def test_mentions_links_and_tricks_are_inert() -> None:
 def test_what_would_be_sent_is_said_and_bounded() -> None:
     asked = question(parameters={"body": f"{REPLY_TEXT} `@everyone` " + "x" * 5_000, "cc": ["boss@example.org"]})
     letter = letter_of(asked.action, ("Ann <ann@x>",), asked.subject)
-    message = notify.asking(replace(asked, letter=letter, why="They ask for it."))
-    assert len(message["content"]) <= notify.MOST_SAID
+    message = notices.asking(replace(asked, letter=letter, why="They ask for it."))
+    assert len(message["content"]) <= notices.MOST_SAID
     for line in ("To: `Ann <ann@x>`", "Cc: `boss@example.org`", "Its subject: `Re: Hi`", "It says: `They ask for it.`"):
         assert line in message["content"]
     assert f"Text: `{REPLY_TEXT} \u02cb@everyone\u02cb xxx" in message["content"]
@@ -75,7 +75,7 @@ def test_what_would_be_sent_is_said_and_bounded() -> None:
 
 
 def test_of_the_mail_itself_only_sender_and_subject_are_said() -> None:
-    message = notify.asking(replace(question(), text=REPLY_TEXT))
+    message = notices.asking(replace(question(), text=REPLY_TEXT))
     assert REPLY_TEXT not in message["content"]
     assert "reply to the sender (15 characters)" in message["content"]
     assert "the model is not sure" in message["content"]
@@ -83,16 +83,16 @@ def test_of_the_mail_itself_only_sender_and_subject_are_said() -> None:
 
 def test_no_button_is_left_once_it_is_answered() -> None:
     done = question(status=ActionStatus.REJECTED, answered_by="discord ana (1)", answered_at=NOW)
-    message = notify.answered(done)
+    message = notices.answered(done)
     assert message["components"] == []
     assert "rejected by discord ana (1)" in message["content"]
 
 
 def test_a_button_says_what_it_stands_for() -> None:
     action_id = new_id()
-    text = notify.custom_id(ApprovalVerdict.REJECT, action_id)
+    text = notices.custom_id(ApprovalVerdict.REJECT, action_id)
     assert len(text) <= 100
-    assert notify.parse_custom_id(text) == (ApprovalVerdict.REJECT, action_id)
+    assert notices.parse_custom_id(text) == (ApprovalVerdict.REJECT, action_id)
 
 
 @pytest.mark.parametrize(
@@ -100,13 +100,13 @@ def test_a_button_says_what_it_stands_for() -> None:
     [None, 7, "", "postroom:approve:1", "postroom:delete:01990000-0000-7000-8000-000000000000", "approve", "x" * 999],
 )
 def test_other_buttons_are_not_ours(text: object) -> None:
-    assert notify.parse_custom_id(text) is None
+    assert notices.parse_custom_id(text) is None
 
 
 @steady
 @given(st.uuids())
 def test_nonces_are_short_enough_and_differ(value: Any) -> None:
-    assert len(notify.nonce_of(str(value))) <= 25
+    assert len(notices.nonce_of(str(value))) <= 25
 
 
 @pytest.mark.req("PL-7")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postroom.actions.outbound.forwarding import ForwardNote, forward_of
+from postroom.actions.outbound.letters import ForwardNote, forward_of
 from postroom.mail.addresses import Address
 from postroom.mail.parsing import parse_mail
 

@@ -8,11 +8,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from postroom.app.digest.counts import ActionCount, DigestCounts, NamedCount
+from postroom.app.digest.counts import ActionCount, DigestCounts, DigestKind, DigestPeriod, NamedCount
 from postroom.app.digest.letter import DONE, ORIGIN_NAMES, TIER_NAMES, digest_mail, digest_subject, digest_text
-from postroom.app.digest.period import DigestKind, DigestPeriod
 from postroom.domain.actions import ActionType, Origin
-from postroom.domain.tiers import Tier
+from postroom.domain.terms import Tier
 from postroom.mail.composing import REPORT_HEADER
 from postroom.mail.parsing import parse_mail
 

@@ -9,13 +9,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postroom.archive import layout
-from postroom.archive.layout import ShardName, account_name, parse_filename, path_of, year_of
-from postroom.archive.messages import IncomingMail, Provenance
+from postroom.archive import messages as layout
+from postroom.archive import snippets
+from postroom.archive.messages import (
+    IncomingMail,
+    Provenance,
+    ShardName,
+    account_name,
+    parse_filename,
+    path_of,
+    year_of,
+)
 from postroom.archive.preparing import LARGE_BYTES, PLAIN, UNDATED, Packed, cut, join, pack, prepare, unpack
+from postroom.archive.shards.insertion import ShardInsertion
+from postroom.archive.shards.shard_file import open_for_writing
 from postroom.archive.shards.writer import MESSAGES_PER_COMMIT, portions
 from postroom.domain.errors import BadInput, Fatal
 from postroom.mail.parsing import parse_mail
+from postroom.mail.query.nodes import Text, TextField
 from tests.support.archives import generated_mail, plain_letter
 
 dates = st.integers(0, 253_402_300_799_000)
@@ -144,3 +155,68 @@ def test_an_account_never_names_a_folder_outside_the_archive(text: str) -> None:
         path = path_of(root, ShardName(account, 2026))
         assert path.parent.parent == root
         assert ".." not in path.parts
+
+
+_MAIL = st.builds(
+    lambda number, body, gmail_id, second, labels: IncomingMail(
+        b"From: a@example.org\nMessage-ID: <%d@example.org>\nSubject: s\n\n%d\n" % (number, body),
+        Provenance.TAKEOUT,
+        gmail_id=f"18{gmail_id:014}" if gmail_id else None,
+        labels=frozenset(labels),
+        received=datetime(1970, 1, 1, second=second, tzinfo=UTC),
+    ),
+    number=st.integers(0, 5),
+    body=st.integers(0, 2),
+    gmail_id=st.integers(0, 5),
+    second=st.integers(0, 2),
+    labels=st.sets(st.sampled_from(["INBOX", "Work"])),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(_MAIL, max_size=8), st.lists(_MAIL, max_size=12))
+def test_what_is_stored_together_is_as_if_stored_one_by_one(
+    tmp_path_factory: pytest.TempPathFactory, before: list[IncomingMail], mails: list[IncomingMail]
+) -> None:
+    """Ids of one millisecond may be given in another order; everything else, and every outcome, is the same."""
+    folder = tmp_path_factory.mktemp("shards")
+    prepared = [prepare(mail) for mail in mails]
+    contents = []
+    for file in ("together.db", "alone.db"):
+        shard = open_for_writing(folder / file, ShardName("a@example.org", 1970))
+        insertion = ShardInsertion(shard, "s")
+        for mail in before:
+            insertion.put(prepare(mail))
+        stored = insertion.put_all(prepared) if file == "together.db" else [insertion.put(mail) for mail in prepared]
+        rows = shard.execute(
+            "SELECT m.key, m.gmail_id, m.message_id, m.date_ms, m.sha256, m.provenance, r.codec, r.data, t.body, "
+            "(SELECT group_concat(name) FROM (SELECT name FROM message_labels JOIN labels USING (label) "
+            "WHERE id = m.id ORDER BY name)), "
+            "(SELECT count(*) FROM recipients WHERE id = m.id) "
+            "FROM messages m JOIN raw r USING (id) JOIN texts t USING (id) ORDER BY m.key"
+        ).fetchall()
+        found = shard.execute("SELECT count(*) FROM search WHERE search MATCH 's'").fetchone()[0]
+        assert found == len(rows)
+        contents.append((rows, [(one.key, one.sha256, one.outcome) for one in stored]))
+        shard.close()
+    assert contents[0] == contents[1]
+
+
+def test_folding_gives_one_character_for_each_whether_few_or_most_are_foreign() -> None:
+    everything = [chr(code) for code in range(0x110000)]
+    for start in range(0, len(everything), 1_000):
+        some = "".join(everything[start : start + 1_000])
+        assert snippets._folded(some + "A" * 9_000) == some.translate(snippets._FOLD) + "a" * 9_000
+
+
+@pytest.mark.parametrize("place", [0, 100, 3_400, 3_600, 3_990, 3_999, 4_001, 9_000])
+@pytest.mark.parametrize("query", ["ete", "ete ist", "et*"])
+def test_a_snippet_of_a_long_body_is_the_same_as_if_all_of_it_was_looked_at(
+    place: int, query: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = "é " * (place // 2) + "Été  ist étés Été\nist " + "é " * 5_000 + "été ist"
+    phrases = snippets._pattern([Text(TextField.ANY, query)])
+    short = snippets.snippet(body, phrases)
+    monkeypatch.setattr(snippets, "_EARLY", len(body))
+    assert short == snippets.snippet(body, phrases)
+    assert short.marks

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from postroom.archive.layout import ShardName
+from postroom.archive.messages import ShardName
 from postroom.archive.shards import shard_file
 from postroom.archive.shards.reader import shards_on_disk
 from postroom.domain.errors import Fatal

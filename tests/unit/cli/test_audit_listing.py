@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from postroom.audit import Actor, AuditEntry
-from postroom.cli.audit import _print_entries
 from postroom.cli.terminal import console
+from postroom.cli.upkeep.audit import _print_entries
 
 START = datetime(2026, 11, 17, 8, 38, 47, tzinfo=UTC)
 

@@ -12,7 +12,7 @@ from postroom.connectors import metrics as instruments
 from postroom.connectors.guidance import CacheState
 from postroom.connectors.metrics import Fate, PassName
 from postroom.connectors.priority import TierAssignment
-from postroom.domain.tiers import AssignmentRule, Tier
+from postroom.domain.terms import AssignmentRule, Tier
 
 ACCOUNT = "0199a1c2-7e5b-7abc-8def-0123456789ab"
 

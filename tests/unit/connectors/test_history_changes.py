@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from postroom.connectors.live import HistoryChanges
-from postroom.mailboxes.gmail.history import HistoryFolder
+from postroom.mailboxes.gmail.mailbox import HistoryFolder
 from postroom.mailboxes.gmail.resources import HistoryPage, HistoryRecord, LabelChange, MessageRef
 
 IDS = st.sampled_from("abcd")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from postroom.connectors.priority import ContactProof, PriorityRules, TierAssignment, own_form
-from postroom.domain.tiers import AssignmentRule, Tier
+from postroom.domain.terms import AssignmentRule, Tier
 from postroom.mail.headers import Headers
 from postroom.mail.parsing import parse_headers
 from postroom.sim.gmail.generated import GeneratedMailbox

@@ -6,7 +6,7 @@ import pytest
 
 from postroom.archive.certificates import RemovalResult
 from postroom.archive.status import ShardInfo
-from postroom.dashboard.archive.years import (
+from postroom.dashboard.archive.contents import (
     MailboxHolding,
     MailboxOrigin,
     YearHolding,

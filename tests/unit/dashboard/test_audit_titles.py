@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from postroom.dashboard.audit.names import action_title
+from postroom.dashboard.audit import action_title
 
 
 @pytest.mark.req("UX-3")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from postroom.dashboard.backfill.queries import possible, reached_day, seconds_left, state_in_words
-from postroom.domain.backfill import BackfillMode, BackfillStatus
 from postroom.domain.money import Micros
+from postroom.domain.terms import BackfillMode, BackfillStatus
 from postroom.switchboard.backfill.job import BackfillEvent, BackfillJob
 from postroom.switchboard.backfill.leases import WaitReason
 from postroom.switchboard.backfill.waiting import JobWait

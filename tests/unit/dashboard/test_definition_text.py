@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from postroom.dashboard.filters.definition_text import definition_mistake, line_of, policy_rules, policy_text
+from postroom.dashboard.filters.editors import definition_mistake, line_of, policy_rules, policy_text
 from postroom.domain.errors import BadInput
 from postroom.mail.policy_seed import RULES
-from postroom.switchboard.category_book import CategoryBook
+from postroom.switchboard.definitions import CategoryBook
 
 pytestmark = pytest.mark.req("UX-2")
 

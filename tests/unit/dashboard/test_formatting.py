@@ -55,7 +55,7 @@ def test_times_are_told_from_now(age_s: int, said: str) -> None:
 
 @pytest.mark.parametrize(
     ("part", "whole", "said"),
-    [(0, 10, "0 %"), (1, 1_000, "0.1 %"), (1, 3, "33 %"), (10, 10, "100 %"), (999, 1_000, "99.9 %")],
+    [(0, 10, "0%"), (1, 1_000, "0.1%"), (1, 3, "33%"), (10, 10, "100%"), (999, 1_000, "99.9%")],
 )
 def test_shares_of_almost_nothing_and_almost_all_have_a_decimal(part: int, whole: int, said: str) -> None:
     assert formatting.percent(part, whole) == said

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from postroom.dashboard.security.shown_once import ShownOnce
+from postroom.dashboard.security.sessions import ShownOnce
 
 
 def test_a_secret_is_taken_once_and_only_by_the_login_that_made_it() -> None:

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom.domain.backoff import EQUAL_JITTER, Backoff, retry
-from postroom.domain.clock import ManualClock
+from postroom.domain.clock import EQUAL_JITTER, Backoff, ManualClock, retry
 from postroom.domain.errors import Fatal, Retryable
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from postroom.domain.envelope import Envelope, IngestionTier, InlineRaw, event_key, parse_envelope
 from postroom.domain.errors import BadInput
-from postroom.domain.tiers import Tier
+from postroom.domain.terms import Tier
 from tests.support.mail import ME, envelope, inline
 
 pytestmark = pytest.mark.req("PL-4")

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom.domain.money import Micros
-from postroom.domain.spending import DayBook, ReservationState, Room, SpendLimit, room_for, settlement
+from postroom.domain.money import DayBook, Micros, ReservationState, Room, SpendLimit, room_for, settlement
 
 amounts = st.integers(0, 50).map(Micros)
 books = st.lists(

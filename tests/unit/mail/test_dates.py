@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from postroom.archive.messages import IncomingMail, Provenance
 from postroom.archive.preparing import UNDATED, prepare
-from postroom.mail.dates import date_problem
+from postroom.mail.parsing import date_problem, parse_date
 
 NOW = datetime(2026, 11, 17, 12, tzinfo=UTC)
 RECEIVED = datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
@@ -42,3 +45,24 @@ def test_a_date_that_may_be_true_counts_and_only_the_other_is_marked() -> None:
         "Date says 0102-03-05, which cannot be true; filed under 2026-03-02"
     )
     assert date_problem(datetime(2028, 1, 1, tzinfo=UTC), RECEIVED)
+
+
+@given(
+    st.sampled_from(["", "Mon, ", "Xyz, ", "mon, "]),
+    st.integers(0, 33),
+    st.sampled_from(["Jan", "Feb", "Jun", "Dec", "dec", "Foo"]),
+    st.sampled_from(["2026", "1999", "2000", "0099", "26"]),
+    st.tuples(st.integers(0, 25), st.integers(0, 61), st.integers(0, 61)),
+    st.sampled_from(["+0000", "-0000", "+0530", "-1100", "+1459", "+2400", "-0199", "GMT", "+0100 (CET)", "(CET)", ""]),
+)
+def test_the_usual_form_is_read_as_the_standard_library_reads_it(
+    weekday: str, day: int, month: str, year: str, time: tuple[int, int, int], zone: str
+) -> None:
+    value = f"{weekday}{day} {month} {year} {time[0]:02}:{time[1]:02}:{time[2]:02} {zone}"
+    try:
+        expected = parsedate_to_datetime(value)
+    except (ValueError, TypeError, IndexError):
+        assert parse_date(value) is None
+    else:
+        aware = expected if expected.tzinfo else expected.replace(tzinfo=UTC)
+        assert parse_date(value) == aware.astimezone(UTC)

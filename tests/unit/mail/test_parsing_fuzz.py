@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postroom.mail.html.text import html_to_text
+from postroom.mail import headers
+from postroom.mail.html.markup import html_to_text
 from postroom.mail.parsing import ParsedMail, parse_mail
 from postroom.sim.gmail.generated import GeneratedMailbox
 
@@ -191,3 +192,21 @@ def test_hostile_mail_costs_little_time_and_memory(name: str) -> None:
 
 def test_html_is_cut_before_it_is_read() -> None:
     assert len(html_to_text("x" * (5 << 20))) == 2 << 20
+
+
+_HEADER_PIECES = st.sampled_from(
+    ["From", "X-A", "x-a", ":", ": ", " : ", "\t:\t", "value", " ", "\t", "\r\n", "\n", "\r", "\n ", "\r\n\t", "\0",
+     "é", "a@b.org", "=?utf-8?q?a?=", "n" * 201, "\x0b", "\x1c", "\x7f", ">From me", "From me"]
+)  # fmt: skip
+
+
+@settings(deadline=None, derandomize=True, max_examples=2_000)
+@given(st.lists(_HEADER_PIECES, max_size=14).map("".join))
+def test_the_short_way_through_plain_headers_finds_what_the_long_way_finds(text: str) -> None:
+    block = text.encode("latin-1")
+    problems: list[str] = []
+    short = headers._pairs(block, problems)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(headers, "_plain_pairs", lambda text: None)
+        found: list[str] = []
+        assert (short, problems) == (headers._pairs(block, found), found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from postroom.connectors.priority import ContactProof, PriorityRules
-from postroom.domain.tiers import AssignmentRule, Tier
+from postroom.domain.terms import AssignmentRule, Tier
 from postroom.mail.headers import Headers
 from postroom.mail.policy_seed import SEED
 from postroom.mail.sender_kinds import KIND_HEADERS, Kind, is_from_a_list, kinds_of

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from postroom.domain.errors import BadInput
-from postroom.mailboxes.gmail.client_secrets import read_client_secrets
+from postroom.mailboxes.browser_login import read_client_secrets
 
 GOOD: dict[str, Any] = {
     "client_id": "1234.apps.googleusercontent.com",

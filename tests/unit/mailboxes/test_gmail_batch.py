@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postroom.mailboxes.gmail import fetching
-from postroom.mailboxes.gmail.error_mapping import GmailAnswer
+from postroom.mailboxes.gmail.error_mapping import CallDescription, GmailAnswer
+from postroom.mailboxes.gmail.methods import GmailMethod
+from postroom.mailboxes.gmail.transport import GmailCall
 
 HEADERS = {"content-type": "multipart/mixed; boundary=batch_x"}
 
@@ -81,6 +83,8 @@ def test_any_body_is_survived(body: bytes, count: int) -> None:
 
 
 def test_every_target_is_asked_for_by_its_place() -> None:
-    body = fetching.batch_body(["/a?format=raw", "/b"]).decode()
+    asked = CallDescription(GmailMethod.MESSAGES_GET)
+    calls = [GmailCall(asked, "GET", "/a", 5, (("format", "raw"),)), GmailCall(asked, "GET", "/b", 5)]
+    body = fetching.batch_body(calls).decode()
     assert body.index("Content-ID: <0>") < body.index("GET /a?format=raw HTTP/1.1") < body.index("Content-ID: <1>")
     assert body.endswith("--\r\n")

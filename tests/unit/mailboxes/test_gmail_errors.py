@@ -33,7 +33,7 @@ from postroom.mailboxes.gmail.error_mapping import (
     failure_of,
     retry_after,
 )
-from postroom.mailboxes.gmail.quota import GmailMethod
+from postroom.mailboxes.gmail.methods import GmailMethod
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 GET = CallDescription(GmailMethod.MESSAGES_GET, "message 18c0")

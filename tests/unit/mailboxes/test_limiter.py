@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postroom.domain.errors import BadInput, Retryable
-from postroom.mailboxes.gmail.quota import PROFILES, ProfileName, QuotaProfile
+from postroom.mailboxes.gmail.methods import PROFILES, ProfileName, QuotaProfile
 from postroom.mailboxes.limiter import Limiter, limiter_for
 from postroom.mailboxes.pace import MAX_IN_FLIGHT, Reserve, TunerLimits, tuner_limits_for
 from postroom.mailboxes.ports import PriorityLane, UnitBudget, UnitGrant

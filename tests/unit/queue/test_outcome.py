@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, Retryable
 from postroom.domain.jobs import JobState, RetryPolicy
-from postroom.domain.tiers import Tier
-from postroom.queue.job import ClaimedJob, QueueName
-from postroom.queue.outcome import (
+from postroom.domain.terms import Tier
+from postroom.queue.job import (
+    ClaimedJob,
     Interrupted,
     Outcome,
     Postponed,
+    QueueName,
     Raised,
     Settlement,
     Succeeded,

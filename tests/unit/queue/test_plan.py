@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom.domain.tiers import TIERS, Tier
+from postroom.domain.terms import TIERS, Tier
 from postroom.queue.job import QueueName
 from postroom.queue.plan import Pick, Slots, StarvationGuard, first_after, plan
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom.domain.tiers import TIERS
+from postroom.domain.terms import TIERS
 from postroom.queue.plan import StarvationGuard
 
 BUSY = [[1], [1], [1]]

@@ -14,9 +14,8 @@ from postroom.sim.gmail import oauth
 from postroom.sim.gmail.api_errors import ApiError
 from postroom.sim.gmail.call import ApiRoute, MailboxState
 from postroom.sim.gmail.faults import Faults
-from postroom.sim.gmail.gateway import ROUTES, Gateway
+from postroom.sim.gmail.gateway import ROUTES, Gateway, QuotaLimits, QuotaMeter
 from postroom.sim.gmail.oauth import Grants
-from postroom.sim.gmail.quota_meter import QuotaLimits, QuotaMeter
 from postroom.sim.serving import SimRequest
 from tests.support import google_client
 from tests.support.mail import encoded, letter, mailbox

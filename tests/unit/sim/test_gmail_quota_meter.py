@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postroom.domain.clock import ManualClock
-from postroom.mailboxes.gmail.quota import PROFILES, GmailMethod, ProfileName
+from postroom.mailboxes.gmail.methods import PROFILES, GmailMethod, ProfileName
 from postroom.sim.gmail.api_errors import ApiError
-from postroom.sim.gmail.quota_meter import QuotaLimits, QuotaMeter
+from postroom.sim.gmail.gateway import QuotaLimits, QuotaMeter
 
 
 def meter(profile: ProfileName, clock: ManualClock) -> QuotaMeter:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from postroom.db.tables.mail import STATUSES
-from postroom.domain.backfill import BackfillStatus
 from postroom.domain.errors import BadInput
+from postroom.domain.terms import BackfillStatus
 from postroom.switchboard.backfill.job import (
     FINISHED,
     TRANSITIONS,

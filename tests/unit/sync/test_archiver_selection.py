@@ -59,7 +59,7 @@ def test_old_mail_of_the_inbox_that_came_from_the_api_may_be_removed() -> None:
 @pytest.mark.parametrize(
     ("message", "grounds", "reason"),
     [
-        (replace(MESSAGE, gmail_id=None), GROUNDS, KeepReason.NOT_AT_GMAIL),
+        (replace(MESSAGE, gmail_id=None), GROUNDS, KeepReason.NOT_AT_SOURCE),
         (replace(MESSAGE, deleted_at_source=NOW), GROUNDS, KeepReason.GONE),
         (MESSAGE, RemovalGrounds(WATERMARK, removed_before={MESSAGE.key}), KeepReason.REMOVED_BEFORE),
         (replace(MESSAGE, labels=("SENT",)), GROUNDS, KeepReason.NOTHING_TO_REMOVE),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom.mailboxes.gmail.history import fold, latest, resume_point
+from postroom.mailboxes.gmail.mailbox import fold, latest, resume_point
 from postroom.mailboxes.gmail.resources import HistoryRecord, LabelChange, MessageRef
 from postroom.sync.labels import LabelChanges, changes_between
 

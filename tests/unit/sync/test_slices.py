@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom.accounts.history_cursor import HistoryStanding
+from postroom.accounts.history import HistoryStanding
 from postroom.domain.clock import ManualClock
 from postroom.mailboxes.limiter import limiter_for
 from postroom.sync.slices import (

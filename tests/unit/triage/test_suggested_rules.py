@@ -10,8 +10,7 @@ import pytest
 
 from postroom.domain.actions import parse_action
 from postroom.settings import SafetySettings
-from postroom.triage.rules.about import KindOf, MailKind, kinds_of
-from postroom.triage.rules.suggesting import LEAST, OwnDecision, signature, suggest
+from postroom.triage.rules.suggesting import LEAST, KindOf, MailKind, OwnDecision, kinds_of, signature, suggest
 
 pytestmark = pytest.mark.req("UX-1")
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom.web.urls import page_of, pages_between, placeholders_in
+from postroom.web.fetching.urls import page_of, pages_between, placeholders_in
 
 pytestmark = pytest.mark.req("WB-9")
 

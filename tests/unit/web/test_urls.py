@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from postroom.domain.errors import BadInput
-from postroom.web.urls import LONGEST_URL, backfill_job_id, canonicalize_url
+from postroom.web.fetching.urls import LONGEST_URL, backfill_job_id, canonicalize_url
 
 pytestmark = pytest.mark.req("WB-12")
 

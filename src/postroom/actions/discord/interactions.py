@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from postroom.actions import approvals
 from postroom.actions.approvals import ApprovalOutcome, ApprovalVerdict
-from postroom.actions.discord import notify
+from postroom.actions.discord import notices
 from postroom.audit import Actor
 from postroom.db import Tx
 from postroom.domain.errors import BadInput, PostroomError
@@ -110,7 +110,7 @@ class DiscordInteractions:
 
     async def _pressed(self, interaction: Json) -> Json:
         data = interaction.get("data")
-        button = notify.parse_custom_id(data.get("custom_id") if isinstance(data, dict) else None)
+        button = notices.parse_custom_id(data.get("custom_id") if isinstance(data, dict) else None)
         if button is None:
             raise _InteractionRefused(400, "The button is not one of Postroom's.")
         user = _user(interaction)
@@ -130,7 +130,7 @@ class DiscordInteractions:
         except PostroomError as error:
             log.error("discord.not_recorded", error=error.message)
             return _only_to_you("Your answer could not be recorded now. Press again in a moment.")
-        return {"type": _UPDATE, "data": notify.answered(answer.question)}
+        return {"type": _UPDATE, "data": notices.answered(answer.question)}
 
 
 def _user(interaction: Json) -> tuple[str, str] | None:

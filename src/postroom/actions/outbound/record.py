@@ -23,8 +23,7 @@ from postroom.domain.actions import ActionStatus
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable
 from postroom.mailboxes.protocol import MailDraft
 from postroom.queue import JobContext
-from postroom.queue.job import Json
-from postroom.queue.outcome import describe
+from postroom.queue.job import Json, describe
 
 ONE_REPLY_IN = timedelta(hours=24)
 

@@ -1,23 +1,28 @@
-"""What a backup holds: the small files of a home folder, and a manifest of every file with its size and hash.
+"""What a backup holds: the small files of a home folder, and a manifest of every file with its size and hash; and which
+backups were made of this home.
 
-The manifest is written last, so a folder without one is no backup. It reveals damage and loss, but is not signed.
+The manifest is written last, so a folder without one is no backup. It reveals damage and loss, but is not signed. The
+list of backups is a line of JSON each, in the home folder, so that pages can say when the last one was. It is not part
+of a backup: a restored home has no backup yet.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path, PurePosixPath
 
-from postroom.audit.heads import FILE_NAME as HEADS
+from postroom.audit.chain import HEADS_FILE as HEADS
 from postroom.connectors.arrivals import DEFERRED_FILE
 from postroom.connectors.state_files import FOLDER as CONNECTORS
-from postroom.domain.errors import BadInput
+from postroom.domain.errors import BadInput, Fatal
 from postroom.settings import DASHBOARD_FILE
 from postroom.settings import FILE_NAME as SETTINGS
-from postroom.switchboard.category_book import OWN_FILE as CATEGORIES
+from postroom.switchboard.definitions import OWN_FILE as CATEGORIES
 from postroom.vault import FOLDER as VAULT
 from postroom.vault import KEY_FILE
 from postroom.web.sources import FILE_NAME as SOURCES
@@ -149,3 +154,59 @@ def _contents(home: Path, paths: list[Path]) -> Files:
         except FileNotFoundError:  # never there, or replaced or removed in this instant
             continue
     return found
+
+
+LIST_NAME = "backups.jsonl"
+_TAIL_BYTES = 64 * 1024
+MOST = 50
+
+
+@dataclass(frozen=True, slots=True)
+class MadeBackup:
+    made_at: datetime
+    folder: str
+    """Where it was written to; it may have been moved since."""
+    bytes: int
+    has_key: bool
+    has_database: bool
+
+
+def note_backup(home: Path, folder: Path, manifest: Manifest) -> MadeBackup:
+    """Remember a backup that was just made. On disk when this returns."""
+    moment = datetime.fromisoformat(manifest.made_at)
+    made = MadeBackup(moment, str(folder.resolve()), manifest.size, manifest.has_key, bool(manifest.database))
+    line = json.dumps({**asdict(made), "made_at": manifest.made_at}).encode() + b"\n"
+    path = home / LIST_NAME
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with open(descriptor, "ab", buffering=0) as file:
+            file.write(line)
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise Fatal(f"{path} cannot be written: {error.strerror}. The backup itself is complete.") from error
+    return made
+
+
+def list_backups(home: Path) -> list[MadeBackup]:
+    """Newest first; a line that cannot be read is passed over."""
+    try:
+        with (home / LIST_NAME).open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            lines = file.read().splitlines()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise Fatal(f"{home / LIST_NAME} cannot be read: {error.strerror}.") from error
+    return sorted(_made(lines), key=lambda made: made.made_at, reverse=True)[:MOST]
+
+
+def _made(lines: list[bytes]) -> Iterator[MadeBackup]:
+    for line in lines:
+        try:
+            found = json.loads(line)
+            moment = datetime.fromisoformat(found["made_at"])
+            if moment.tzinfo is not None:
+                folder, size = str(found["folder"]), int(found["bytes"])
+                yield MadeBackup(moment, folder, size, bool(found["has_key"]), bool(found["has_database"]))
+        except (ValueError, TypeError, KeyError):
+            continue

@@ -20,7 +20,7 @@ from postroom.app.backup import contents
 from postroom.app.backup import contents as manifests
 from postroom.app.backup.contents import DATABASE, DUMP, Manifest
 from postroom.archive.shards import file_archive
-from postroom.audit.heads import head_in_postgres, head_in_sqlite, head_line
+from postroom.audit.chain import head_in_postgres, head_in_sqlite, head_line
 from postroom.db import Dialect
 from postroom.db.snapshot import Copied, copy_sqlite, dump_postgres, make_private, sync
 from postroom.domain.clock import Clock, SystemClock

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from postroom.app.digest.counts import ActionCount, DigestCounts, NamedCount
 from postroom.domain.actions import ActionType, Origin
 from postroom.domain.money import Micros, format_dollars
-from postroom.domain.tiers import Tier
+from postroom.domain.terms import Tier
 from postroom.mail.addresses import Address
 from postroom.mail.composing import REPORT_HEADER, OutgoingMail
 

@@ -11,8 +11,9 @@ also when the next day has begun meanwhile.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from sqlalchemy import Row, select, update
 
@@ -20,19 +21,25 @@ from postroom import audit
 from postroom.accounts.account import Account, AccountStatus, account_with_id, list_accounts
 from postroom.actions.outbound.record import SendStage
 from postroom.actions.outbound.sending import SendingMailboxes
-from postroom.app.digest.counts import count_digest
+from postroom.app.auditing import unchanged_database
+from postroom.app.digest.counts import DigestKind, DigestPeriod, count_digest, kind_of, zone_of
 from postroom.app.digest.letter import digest_mail
-from postroom.app.digest.period import DigestKind, DigestPeriod, kind_of, zone_of
 from postroom.db import Tx
-from postroom.db.tables.digests import digests
-from postroom.domain.errors import Retryable
+from postroom.db.tables.accounts import accounts
+from postroom.db.tables.reports import digests
+from postroom.domain.checkups import Check, CheckVerdict, Finding
+from postroom.domain.clock import Clock
+from postroom.domain.errors import PostroomError, Retryable
 from postroom.mail.composing import REPORT_HEADER
 from postroom.mailboxes.errors import Gone
 from postroom.mailboxes.protocol import HeaderMark, MailDraft, Outbox
 from postroom.queue import JobContext
 from postroom.queue.job import Json
 from postroom.settings import Settings
+from postroom.vault import Vault
 
+WHERE_TO_LOOK = "Look for it in your sent mail; it is not sent again."
+_SHOWN_FOR = timedelta(days=14)
 _OPEN = (SendStage.COMPOSING, SendStage.DRAFTED, SendStage.SENDING)
 
 
@@ -46,6 +53,55 @@ class StoredDigest:
     @property
     def mark(self) -> HeaderMark:
         return HeaderMark(REPORT_HEADER, f"{self.kind}-{self.first_day}")
+
+
+@dataclass(frozen=True, slots=True)
+class UnclearDigest:
+    """One that may have been sent or not. It is never sent again, since it may have arrived."""
+
+    period: DigestPeriod
+    account: str
+    """The address that it was to go to."""
+
+    @property
+    def message(self) -> str:
+        return f"The digest of {self.period.title} may not have been sent to {self.account}"
+
+    @property
+    def path(self) -> str:
+        """Of the page that shows the same."""
+        return f"/digest?period={self.period.kind}&day={self.period.first}"
+
+
+def unclear_digests(tx: Tx, zone: ZoneInfo, now: datetime) -> list[UnclearDigest]:
+    """The newest first. One is forgotten when a later one of its kind was sent, and after two weeks."""
+    later = digests.alias("later")
+    was_sent = select(later.c.kind).where(
+        later.c.kind == digests.c.kind, later.c.first_day > digests.c.first_day, later.c.state == SendStage.SENT
+    )
+    query = select(digests, accounts.c.email).where(
+        digests.c.state == SendStage.UNCLEAR,
+        digests.c.account_id == accounts.c.id,
+        digests.c.updated_at > now - _SHOWN_FOR,
+        ~was_sent.exists(),
+    )
+    rows = tx.execute(query.order_by(digests.c.first_day.desc(), digests.c.kind)).all()
+    return [UnclearDigest(DigestPeriod(DigestKind(row.kind), row.first_day, zone), row.email) for row in rows]
+
+
+async def examine_digests(settings: Settings, vault: Vault, clock: Clock) -> list[Finding]:
+    """For the doctor; nothing to say while every digest is known to be sent."""
+    zone, now = zone_of(settings), clock.now()
+    try:
+        async with unchanged_database(settings) as database:
+            found = [] if database is None else await database.read(lambda tx: unclear_digests(tx, zone, now))
+    except PostroomError as error:
+        return [_found(f"Digests were not checked: {error.message}", "")]
+    return [_found(f"{each.message}.", f"{WHERE_TO_LOOK} The page {each.path} has the same.") for each in found]
+
+
+def _found(message: str, remedy: str) -> Finding:
+    return Finding(Check.DIGEST, CheckVerdict.WARNING, "digest", message, remedy)
 
 
 @dataclass(frozen=True)

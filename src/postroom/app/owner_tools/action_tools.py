@@ -1,5 +1,6 @@
-"""Tools for actions: act, answer approvals, undo, retry, cancel, and change when snoozed mail returns. An agent lists
-actions and approvals, and proposes; a person decides.
+"""Tools for actions: act, answer approvals, undo, retry, cancel, and change when snoozed mail returns; and for mail
+that a person has to look at: list it, mark it as done, have it judged again. An agent lists actions and approvals, and
+proposes; a person decides.
 """
 
 from __future__ import annotations
@@ -9,12 +10,11 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from postroom.accounts.account import find_account, list_accounts
-from postroom.actions import approvals, browsing, bulk, requests, snoozes, undo, wording
+from postroom.actions import approvals, browsing, requests, snoozes, undo, wording
 from postroom.actions.approvals import ApprovalVerdict
 from postroom.actions.browsing import ActionFilter, Listed
-from postroom.actions.bulk import MailKey
 from postroom.actions.lifecycle import mailbox_of_action
-from postroom.actions.requests import ActionTarget
+from postroom.actions.requests import ActionTarget, MailKey
 from postroom.actions.undo import UndoSpan
 from postroom.archive.backend import ArchiveBackend
 from postroom.audit import Actor
@@ -29,6 +29,7 @@ from postroom.queue import JobQueue
 from postroom.settings import SafetySettings
 from postroom.switchboard.toolbox import Tool
 from postroom.triage import review
+from postroom.triage.review import ReviewFilter, ReviewItem
 
 T = TypeVar("T")
 Change = Callable[[Tx, JobQueue, str, Actor], T]
@@ -140,7 +141,7 @@ class ActionTools:
     async def do_many(self, caller: Caller, given: contract.ActOnManyArguments) -> contract.ActOnManyReply:
         """In one transaction. Refused as a whole only if nothing could be done to any of them."""
         wanted = parse_action(given.type, given.parameters, "parameters")
-        if wanted.type in bulk.ONE_BY_ONE:
+        if wanted.type in requests.ONE_BY_ONE:
             raise BadInput("type", f"{wanted.type} cannot be taken back, so it is done to one message at a time")
         _require_right_to_do(caller, wanted)
         names = list(
@@ -149,7 +150,7 @@ class ActionTools:
         mine = caller.endpoint_identity
         if mine is not None and any(each.mailbox != mine for each in names):
             raise NotAllowed(f"This token is for {mine} only.")
-        targets = await bulk.find_targets(self._queue.database, self._archive, names)
+        targets = await requests.find_targets(self._queue.database, self._archive, names)
         refused = {name: found for name, found in targets.items() if isinstance(found, str)}
         if len(refused) == len(names):
             raise BadInput("messages", next(iter(refused.values())))
@@ -318,3 +319,85 @@ def _act(
     signature: ToolSignature[Any, Any], description: str, run: Callable[[Caller, Any], Awaitable[Reply]]
 ) -> Tool[Any, Any]:
     return Tool(signature, Role.DASHBOARD, Permission.ACT, description, run, keeps_to_mailbox=True)
+
+
+class ReviewTools:
+    def __init__(self, queue: JobQueue) -> None:
+        self._queue = queue
+
+    def tools(self) -> Iterator[Tool[Any, Any]]:
+        for signature, role in ((contract.LIST_REVIEW, Role.DASHBOARD), (contract.REVIEW_FOR_AGENT, Role.AGENT)):
+            yield Tool(
+                signature,
+                role,
+                Permission.READ,
+                "Mail that a person has to look at, newest first, each with the reason.",
+                self.list_items,
+                reads_only=True,
+            )
+        yield Tool(
+            contract.REVIEW_DONE,
+            Role.DASHBOARD,
+            Permission.ACT,
+            "Mark mail as reviewed. Nothing is done to the mail itself.",
+            self.done,
+            keeps_to_mailbox=True,
+        )
+        yield Tool(
+            contract.REVIEW_ASK,
+            Role.DASHBOARD,
+            Permission.ACT,
+            "Have rules and the model judge mail again that nothing decided, for example once the budget has room.",
+            self.ask,
+            keeps_to_mailbox=True,
+        )
+        yield Tool(
+            contract.REVIEW_REOPEN,
+            Role.DASHBOARD,
+            Permission.ACT,
+            "Put mail back on the list that was marked as reviewed.",
+            self.reopen,
+            keeps_to_mailbox=True,
+        )
+
+    async def list_items(self, caller: Caller, given: contract.ReviewArguments) -> contract.ReviewReply:
+        named = given.endpoint_identity
+        mailbox = None if named is None else normal_email(named, "endpoint_identity")
+        which = ReviewFilter(given.cause, mailbox, given.after, given.limit)
+        found = await self._queue.database.read(lambda tx: review.list_review(tx, which))
+        following = found[-1].id if len(found) == given.limit else None
+        items = [contract.ReviewItemReply.model_validate(each) for each in found]
+        return contract.ReviewReply(items=items, next=following)
+
+    async def done(self, caller: Caller, given: contract.ReviewSelection) -> contract.ReviewDoneReply:
+        def done(tx: Tx, items: list[ReviewItem]) -> int:
+            review.mark_done(tx, items, Actor.of(caller), self._queue.clock.now())
+            return len(items)
+
+        return contract.ReviewDoneReply(done=sum(await self._change(caller, given, done)))
+
+    async def ask(self, caller: Caller, given: contract.ReviewSelection) -> contract.ReviewAskedReply:
+        def ask(tx: Tx, items: list[ReviewItem]) -> tuple[int, int]:
+            left = len(review.ask_again(tx, self._queue, items, Actor.of(caller)))
+            return len(items) - left, left
+
+        changed = await self._change(caller, given, ask)
+        return contract.ReviewAskedReply(asked=sum(each[0] for each in changed), left=sum(each[1] for each in changed))
+
+    async def reopen(self, caller: Caller, given: contract.ReviewItems) -> contract.ReviewReopenedReply:
+        who, now, mailbox = Actor.of(caller), self._queue.clock.now(), caller.endpoint_identity
+        count = await self._queue.database.write(lambda tx: review.reopen(tx, given.items, who, now, mailbox))
+        return contract.ReviewReopenedReply(reopened=count)
+
+    async def _change(
+        self, caller: Caller, given: contract.ReviewSelection, change: Callable[[Tx, list[ReviewItem]], T]
+    ) -> list[T]:
+        """Items by their ids in one transaction, or all of them in several."""
+        mailbox, database = caller.endpoint_identity, self._queue.database
+        if bool(given.items) == given.all:
+            raise BadInput("items", "name items, or say `all`, and not both")
+        if given.cause is not None and not given.all:
+            raise BadInput("cause", "goes with `all`")
+        if given.all:
+            return await review.change_all(database.write, ReviewFilter(given.cause, mailbox), change)
+        return [await database.write(lambda tx: change(tx, review.find_items(tx, given.items, mailbox)))]

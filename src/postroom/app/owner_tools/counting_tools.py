@@ -6,24 +6,23 @@ from collections.abc import Iterator
 from typing import Any
 
 from postroom.app.archive_statistics import ArchiveStatistics, count_archive, read_statistics
-from postroom.app.digest.counts import DigestCounts, count_digest
+from postroom.app.digest.counts import DigestCounts, DigestKind, DigestPeriod, count_digest, zone_of
 from postroom.app.digest.letter import DONE, ORIGIN_NAMES, TIER_NAMES, category_name
-from postroom.app.digest.period import DigestKind, DigestPeriod, zone_of
 from postroom.archive.backend import ArchiveBackend
 from postroom.archive.statistics import StatisticsBy
 from postroom.contract import agent as contract
 from postroom.domain.ids import normal_email
 from postroom.domain.roles import Caller, Permission, Role
 from postroom.queue import JobQueue
-from postroom.settings import Settings
+from postroom.settings import SettingsSource
 from postroom.switchboard.toolbox import Tool
 
 
 class CountingTools:
-    def __init__(self, queue: JobQueue, archive: ArchiveBackend, settings: Settings) -> None:
+    def __init__(self, queue: JobQueue, archive: ArchiveBackend, settings: SettingsSource) -> None:
         self._queue = queue
         self._archive = archive
-        self._zone = zone_of(settings)
+        self._settings = settings
 
     def tools(self) -> Iterator[Tool[Any, Any]]:
         yield Tool(
@@ -61,8 +60,9 @@ class CountingTools:
         return await database.read(lambda tx: read_statistics(tx, by, mailbox, limit))
 
     async def digest(self, caller: Caller, given: contract.DigestArguments) -> contract.DigestReply:
-        day = given.day or self._queue.clock.now().astimezone(self._zone).date()
-        period = DigestPeriod.holding(DigestKind(given.period), day, self._zone)
+        zone = zone_of(self._settings.now)
+        day = given.day or self._queue.clock.now().astimezone(zone).date()
+        period = DigestPeriod.holding(DigestKind(given.period), day, zone)
         mailbox = caller.endpoint_identity
         return digest_reply(await self._queue.database.read(lambda tx: count_digest(tx, period, mailbox)))
 

@@ -8,23 +8,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from postroom.app.archive_tasks import (
-    ArchiveTask,
-    TaskKind,
-    add_task,
-    forget_task,
-    get_task,
-    home_id,
-    list_tasks,
-    resume_task,
-    stop_task,
-)
-from postroom.app.importing import ImportOrder, progress_read, report_read
-from postroom.app.upload_files import UNFINISHED, remove_upload, uploads_folder
-from postroom.archive.importing.sources import GZIP_MARK, MailFormat, format_of, looks_like_takeout
-from postroom.archive.layout import account_name
+from postroom.app import archive_tasks
+from postroom.app.importing import UNFINISHED, ImportOrder, progress_read, remove_upload, report_read, uploads_folder
+from postroom.archive.importing.packages import PackageKind
+from postroom.archive.importing.sources import MailFormat, format_of, looks_like_takeout
+from postroom.archive.messages import account_name
 from postroom.audit import Actor
-from postroom.contract import imports as contract
+from postroom.contract import steering as contract
 from postroom.contract.tool import Reply, ToolSignature
 from postroom.db import Tx
 from postroom.domain.errors import BadInput, NotFound
@@ -33,7 +23,7 @@ from postroom.domain.roles import Caller, Permission, Role
 from postroom.queue import JobQueue
 from postroom.switchboard.toolbox import Tool
 
-_ENDINGS = {MailFormat.TAKEOUT: ".mbox", MailFormat.MBOX: ".mbox", MailFormat.EML: ".eml"}
+_ENDINGS = {MailFormat.MBOX: ".mbox", MailFormat.EML: ".eml"}
 
 
 class ImportTools:
@@ -43,22 +33,26 @@ class ImportTools:
 
     def tools(self) -> Iterator[Tool[Any, Any]]:
         yield Tool(
-            contract.LIST,
+            contract.LIST_IMPORTS,
             Role.DASHBOARD,
             Permission.READ,
             "Imports of files, newest first, with how far each is.",
             self.list_imports,
             reads_only=True,
         )
-        yield _tool(contract.START, "Import a file that was uploaded to the archive page.", self.start)
-        yield _tool(contract.STOP, "Stop an import. What it stored stays, and it can go on later.", self.stop)
-        yield _tool(contract.RESUME, "Go on with an import that was stopped or has failed.", self.resume)
+        yield _tool(contract.START_IMPORT, "Import a file that was uploaded to the archive page.", self.start)
+        yield _tool(contract.STOP_IMPORT, "Stop an import. What it stored stays, and it can go on later.", self.stop)
+        yield _tool(contract.RESUME_IMPORT, "Go on with an import that was stopped or has failed.", self.resume)
         yield _tool(
-            contract.FORGET, "Remove an import from the list, and its uploaded file. What it stored stays.", self.forget
+            contract.FORGET_IMPORT,
+            "Remove an import from the list, and its uploaded file. What it stored stays.",
+            self.forget,
         )
 
     async def list_imports(self, caller: Caller, given: contract.ImportsArguments) -> contract.ImportsReply:
-        found = await self._queue.database.read(lambda tx: list_tasks(tx, TaskKind.IMPORT, given.limit))
+        found = await self._queue.database.read(
+            lambda tx: archive_tasks.list_tasks(tx, archive_tasks.TaskKind.IMPORT, given.limit)
+        )
         return contract.ImportsReply(imports=[_reply(each) for each in found])
 
     async def start(self, caller: Caller, given: contract.StartImportArguments) -> contract.ImportReply:
@@ -66,20 +60,20 @@ class ImportTools:
         account = account_name(normal_email(given.endpoint_identity, "endpoint_identity"))
         path, format = await asyncio.to_thread(_named_by_content, uploads_folder(self._home), given.upload, given.name)
         order = ImportOrder(format, path, account, uploaded_as=given.name)
-        home, who, now = home_id(self._home), Actor.of(caller), self._queue.clock.now()
+        home, who, now = archive_tasks.home_id(self._home), Actor.of(caller), self._queue.clock.now()
         task, _ = await self._queue.database.write(
-            lambda tx: add_task(tx, home, TaskKind.IMPORT, order.written(), who, now)
+            lambda tx: archive_tasks.add_task(tx, home, archive_tasks.TaskKind.IMPORT, order.written(), who, now)
         )
         return _reply(task)
 
     async def stop(self, caller: Caller, given: contract.ImportArguments) -> contract.ImportReply:
-        return _reply(await self._changed(stop_task, caller, given))
+        return _reply(await self._changed(archive_tasks.stop_task, caller, given))
 
     async def resume(self, caller: Caller, given: contract.ImportArguments) -> contract.ImportReply:
-        return _reply(await self._changed(resume_task, caller, given))
+        return _reply(await self._changed(archive_tasks.resume_task, caller, given))
 
     async def forget(self, caller: Caller, given: contract.ImportArguments) -> contract.ImportReply:
-        task = await self._changed(forget_task, caller, given)
+        task = await self._changed(archive_tasks.forget_task, caller, given)
         order = ImportOrder.read(task.arguments)
         if order.uploaded_as is not None:
             await asyncio.to_thread(remove_upload, self._home, order.path)
@@ -87,14 +81,14 @@ class ImportTools:
 
     async def _changed(
         self,
-        change: Callable[[Tx, str, Actor, datetime], ArchiveTask],
+        change: Callable[[Tx, str, Actor, datetime], archive_tasks.ArchiveTask],
         caller: Caller,
         given: contract.ImportArguments,
-    ) -> ArchiveTask:
+    ) -> archive_tasks.ArchiveTask:
         who, now = Actor.of(caller), self._queue.clock.now()
 
-        def whole(tx: Tx) -> ArchiveTask:
-            if get_task(tx, given.import_id, "import_id").kind is not TaskKind.IMPORT:
+        def whole(tx: Tx) -> archive_tasks.ArchiveTask:
+            if archive_tasks.get_task(tx, given.import_id, "import_id").kind is not archive_tasks.TaskKind.IMPORT:
                 raise NotFound("import_id", f"there is no import {given.import_id}")
             return change(tx, given.import_id, who, now)
 
@@ -112,22 +106,18 @@ def _named_by_content(folder: Path, upload: str, name: str) -> tuple[Path, MailF
     path = folder / f"{upload}{UNFINISHED}"
     if not path.is_file():
         raise NotFound("upload", f"there is no uploaded file {upload}")
+    package = PackageKind.of_content(path)
     found = format_of(path)
-    if found not in _ENDINGS or _is_gzip(path):
+    ending = _ENDINGS.get(found) if package is None and found is not None else package
+    if ending is None or found is None:
         path.unlink()
-        raise BadInput("files", f"{name} is not mail: choose an mbox, an .eml file, or a .zip of those")
-    is_zip = found is MailFormat.TAKEOUT
-    target = path.with_suffix(".zip" if is_zip else _ENDINGS[found])
+        raise BadInput("files", f"{name} is not mail: choose an mbox, an .eml file, or a .zip or .tgz of those")
+    target = path.with_suffix(ending)
     path.rename(target)
-    return target, MailFormat.TAKEOUT if is_zip or looks_like_takeout(target) else found
+    return target, MailFormat.TAKEOUT if package is not None or looks_like_takeout(target) else found
 
 
-def _is_gzip(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(GZIP_MARK)) == GZIP_MARK
-
-
-def _reply(task: ArchiveTask) -> contract.ImportReply:
+def _reply(task: archive_tasks.ArchiveTask) -> contract.ImportReply:
     order = ImportOrder.read(task.arguments)
     progress = progress_read(task.progress or {})
     report = progress.report if task.result is None else report_read(task.result)
@@ -147,6 +137,7 @@ def _reply(task: ArchiveTask) -> contract.ImportReply:
         stored=report.stored,
         duplicates=report.duplicates,
         unreadable=report.unreadable_count,
+        not_mail=report.not_mail,
         seconds_left=None if task.is_over else progress.seconds_left,
         error=task.error,
     )

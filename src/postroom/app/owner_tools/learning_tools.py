@@ -10,7 +10,7 @@ from sqlalchemy import select
 from postroom import audit, kill_switch
 from postroom.actions import lifecycle, requests, undo
 from postroom.audit import Actor
-from postroom.contract import learning as contract
+from postroom.contract import rules as contract
 from postroom.db import Tx
 from postroom.db.tables.accounts import accounts
 from postroom.db.tables.triage import actions
@@ -21,7 +21,7 @@ from postroom.queue import JobQueue
 from postroom.settings import LearningSettings
 from postroom.switchboard.toolbox import Tool
 from postroom.triage.learning import store
-from postroom.triage.learning.guards import answer_of
+from postroom.triage.learning.rights import answer_of
 from postroom.triage.learning.status import learning_status
 
 
@@ -32,7 +32,7 @@ class LearningTools:
 
     def tools(self) -> Iterator[Tool[Any, Any]]:
         yield Tool(
-            contract.STATUS,
+            contract.LEARNING_STATUS,
             Role.DASHBOARD,
             Permission.READ,
             "How local triage stands: who decided lately, what was saved, and its right to each answer.",
@@ -40,14 +40,14 @@ class LearningTools:
             reads_only=True,
         )
         yield Tool(
-            contract.SWITCH,
+            contract.SWITCH_LEARNING,
             Role.DASHBOARD,
             Permission.SETTINGS,
             "Switch local triage off, or on again. What it has learned stays.",
             self.switch,
         )
         yield Tool(
-            contract.CORRECT,
+            contract.CORRECT_DECISION,
             Role.DASHBOARD,
             Permission.ACT,
             "Say that a message was decided wrongly: what was done is undone, and what should have been done is done "

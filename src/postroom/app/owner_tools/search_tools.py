@@ -11,7 +11,7 @@ from sqlalchemy import Row, delete, func, select
 
 from postroom import audit
 from postroom.audit import Actor
-from postroom.contract import saved_searches as contract
+from postroom.contract import settings as contract
 from postroom.db import Database, Tx
 from postroom.db.tables.mail import saved_searches
 from postroom.domain.clock import Clock
@@ -89,7 +89,7 @@ class SearchTools:
 
     def tools(self) -> Iterator[Tool[Any, Any]]:
         yield Tool(
-            contract.LIST,
+            contract.LIST_SEARCHES,
             Role.DASHBOARD,
             Permission.READ,
             "Saved searches, by name, and what each looks for.",
@@ -97,14 +97,18 @@ class SearchTools:
             reads_only=True,
         )
         yield Tool(
-            contract.SAVE,
+            contract.SAVE_SEARCH,
             Role.DASHBOARD,
             Permission.SETTINGS,
             "Save a search under a name, for everyone who logs in.",
             self.save,
         )
         yield Tool(
-            contract.REMOVE, Role.DASHBOARD, Permission.SETTINGS, "Remove a saved search by its name.", self.remove
+            contract.REMOVE_SEARCH,
+            Role.DASHBOARD,
+            Permission.SETTINGS,
+            "Remove a saved search by its name.",
+            self.remove,
         )
 
     async def list_saved(self, caller: Caller, given: contract.ListSearchesArguments) -> contract.SavedSearchesReply:

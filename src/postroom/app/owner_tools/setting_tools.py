@@ -1,11 +1,14 @@
-"""Tools for settings that the dashboard may change (`dashboard.toml`), for keys in the vault, and for a test call of
-the model as it is set. What a running process reads only at its start says so."""
+"""Tools for settings that the dashboard may change (`dashboard.toml`), for keys in the vault, for a test call of the
+model as it is set, and for what the owner defines as a whole: the tier policy, a list of rules in the database, and the
+categories, `categories.toml` in the home folder.
+
+What a running process reads only at its start says so. A form made from an older state changes nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +17,14 @@ from postroom.audit import Actor
 from postroom.contract import settings as contract
 from postroom.db import Tx
 from postroom.domain.checkups import first_failure
-from postroom.domain.errors import BadInput, Fatal, PostroomError
+from postroom.domain.errors import BadInput, Fatal
 from postroom.domain.roles import Caller, Permission, Role, SensitiveChange, require_proof
+from postroom.mail.tier_policy import TierPolicy
 from postroom.queue import JobQueue
 from postroom.settings import (
     DISCORD_TOKEN_ENTRY,
     MODEL_KEY_ENTRY,
+    CurrentSettings,
     SettingLayers,
     Settings,
     SettingSource,
@@ -27,6 +32,8 @@ from postroom.settings import (
     shown_value,
 )
 from postroom.settings.dashboard_file import EDITABLE, SettingsChange, editable, origin_of, planned
+from postroom.settings.files import FORM_IS_OLD, locked, read_bytes, replace_file, version_of
+from postroom.switchboard.definitions import OWN_FILE, CategoryBook, all_rules_version, replace_policy
 from postroom.switchboard.spending import ModelBudget
 from postroom.switchboard.toolbox import Tool
 from postroom.telemetry import logs
@@ -38,20 +45,20 @@ _SENSITIVE = {
     "backfill": SensitiveChange.CEILINGS,
     "discord": SensitiveChange.NOTIFICATIONS,
     "sync": SensitiveChange.NOTIFICATIONS,
+    "digest": SensitiveChange.NOTIFICATIONS,
 }
 """By the group of a setting."""
 _SUBJECT = ("settings", "dashboard.toml")
 
 
 class SettingTools:
-    def __init__(self, queue: JobQueue, settings: Settings, vault: Vault, budget: ModelBudget) -> None:
+    def __init__(self, queue: JobQueue, current: CurrentSettings, vault: Vault, budget: ModelBudget) -> None:
         self._queue = queue
-        self._home = settings.home
+        self._current = current
+        self._home = current.now.home
+        _ = current.at_start  # what differs from it later was changed
         self._vault = vault
         self._budget = budget
-        self._at_start = _values(self._home)
-        self._stored: set[str] = set()
-        """Secrets that were stored or removed since this process started."""
 
     def tools(self) -> Iterator[Tool[Any, Any]]:
         dashboard = Role.DASHBOARD
@@ -88,9 +95,11 @@ class SettingTools:
     async def list_settings(self, caller: Caller, given: contract.ListSettingsArguments) -> contract.SettingsReply:
         layers = read_layers(self._home)
         settings = layers.settings()
+        self._current.refresh()
+        waiting = self._current.waiting(settings)
         return contract.SettingsReply(
             version=layers.version,
-            settings=[self._shown(layers, settings, key) for key in EDITABLE],
+            settings=[_shown(layers, settings, key, needs_restart=key in waiting) for key in EDITABLE],
             secrets=[self._secret(layers, name) for name in (MODEL_KEY_ENTRY, DISCORD_TOKEN_ENTRY)],
         )
 
@@ -100,7 +109,10 @@ class SettingTools:
             require_proof(caller, kind)
         if change.keys:
             await self._write(caller, change)
-        return contract.ChangedSettingsReply(version=read_layers(self._home).version, changed=list(change.keys))
+        self._current.refresh()
+        layers = read_layers(self._home)
+        waiting = self._current.waiting(layers.settings())
+        return contract.ChangedSettingsReply(version=layers.version, changed=list(change.keys), need_restart=waiting)
 
     async def _write(self, caller: Caller, change: SettingsChange) -> None:
         who, now = Actor.of(caller), self._queue.clock.now()
@@ -132,7 +144,6 @@ class SettingTools:
                 self._vault.put(name, secret.encode())
 
         await self._queue.database.write(write)
-        self._stored.add(name)
         return self._secret(read_layers(self._home), name)
 
     async def check_model(self, caller: Caller, given: contract.CheckModelArguments) -> contract.ModelCheckReply:
@@ -150,27 +161,14 @@ class SettingTools:
             ],
         )
 
-    def _shown(self, layers: SettingLayers, settings: Settings, key: str) -> contract.SettingReply:
-        source, variable = origin_of(layers, key)
-        known, value = editable(key), shown_value(settings, editable(key).path)
-        return contract.SettingReply(
-            key=key,
-            value=value,
-            source=source.value,
-            variable=variable or None,
-            default=known.default.lower() if known.default in ("True", "False") else known.default,
-            help=known.help,
-            needs_restart=self._at_start.get(key, value) != value,
-        )
-
     def _secret(self, layers: SettingLayers, name: str) -> contract.SecretReply:
         group, field = name.split(".")
         source, given = layers.source((group, field)), layers.environment.get((group, field))
         if source in (SettingSource.ENVIRONMENT, SettingSource.FILE):
             variable = None if given is None else given.name
-            return contract.SecretReply(name=name, place=source.value, variable=variable, needs_restart=False)
+            return contract.SecretReply(name=name, place=source.value, variable=variable)
         place = "vault" if self._is_kept(name) else "none"
-        return contract.SecretReply(name=name, place=place, variable=None, needs_restart=name in self._stored)
+        return contract.SecretReply(name=name, place=place, variable=None)
 
     def _is_kept(self, name: str) -> bool:
         try:
@@ -179,9 +177,79 @@ class SettingTools:
             return True
 
 
-def _values(home: Path) -> dict[str, str]:
-    """What is set as this process starts; nothing where that cannot be read, so that no restart is asked for."""
-    with suppress(PostroomError):
-        settings = read_layers(home).settings()
-        return {key: shown_value(settings, editable(key).path) for key in EDITABLE}
-    return {}
+def _shown(layers: SettingLayers, settings: Settings, key: str, *, needs_restart: bool) -> contract.SettingReply:
+    source, variable = origin_of(layers, key)
+    known, value = editable(key), shown_value(settings, editable(key).path)
+    return contract.SettingReply(
+        key=key,
+        value=value,
+        source=source.value,
+        variable=variable or None,
+        default=known.default.lower() if known.default in ("True", "False") else known.default,
+        help=known.help,
+        needs_restart=needs_restart,
+    )
+
+
+class DefinitionTools:
+    def __init__(self, queue: JobQueue, home: Path) -> None:
+        self._queue = queue
+        self._path = home / OWN_FILE
+
+    def tools(self) -> Iterator[Tool[Any, Any]]:
+        yield Tool(
+            contract.REPLACE_POLICY,
+            Role.DASHBOARD,
+            Permission.SETTINGS,
+            "Replace the tier policy: which mail is taken in whole, by its headers only, or not at all.",
+            self.replace_policy,
+        )
+        yield Tool(
+            contract.DEFINE_CATEGORIES,
+            Role.DASHBOARD,
+            Permission.SETTINGS,
+            "Replace your own definitions of categories. They hold from the next start of Postroom.",
+            self.define_categories,
+        )
+
+    async def replace_policy(self, caller: Caller, given: contract.ReplacePolicyArguments) -> contract.PolicyReply:
+        who, now = Actor.of(caller), self._queue.clock.now()
+
+        def replace(tx: Tx) -> tuple[TierPolicy, str]:
+            if all_rules_version(tx, lock=True) != given.version:
+                raise BadInput("version", FORM_IS_OLD)
+            return replace_policy(tx, given.rules, who, now), all_rules_version(tx)
+
+        policy, version = await self._queue.database.write(replace)
+        return contract.PolicyReply(version=version, rules=len(policy.rules))
+
+    async def define_categories(
+        self, caller: Caller, given: contract.DefineCategoriesArguments
+    ) -> contract.DefinedCategoriesReply:
+        content = given.definitions.encode() if given.definitions.strip() else b""
+        names, who, now = _names_in(content.decode()), Actor.of(caller), self._queue.clock.now()
+
+        def define(tx: Tx) -> None:
+            """The file is written last, so that a file that cannot be written leaves no entry."""
+            audit.record(tx, who, "categories.define", ("file", OWN_FILE), now, after={"categories": names})
+            self._write(content, given.version)
+
+        if read_bytes(self._path) != content:
+            await self._queue.database.write(define)
+        return contract.DefinedCategoriesReply(version=version_of(content), categories=names)
+
+    def _write(self, content: bytes, version: str) -> None:
+        with locked(self._path):
+            now = read_bytes(self._path)
+            if now == content:
+                return
+            if version_of(now) != version:
+                raise BadInput("version", FORM_IS_OLD)
+            replace_file(self._path, content)
+
+
+def _names_in(definitions: str) -> list[str]:
+    try:
+        return list(CategoryBook(definitions).defined.names)
+    except BadInput as error:
+        raise BadInput(f"definitions.{error.field}", error.problem) from None

@@ -16,7 +16,7 @@ from postroom.domain.roles import Caller, Permission, Role
 from postroom.switchboard.toolbox import Tool
 from postroom.web.probing import NewSource
 from postroom.web.runs import NewRun, Run
-from postroom.web.sources import ConfiguredSources, EndpointMode, NoticeWay, WebSource
+from postroom.web.sources import CheckCadence, ConfiguredSources, EndpointMode, NoticeWay, WebSource
 from postroom.web.web_service import WebService
 
 _ARGUMENTS = {"source": "sources", "from": "date_from", "to": "date_to", "as": "mode"}
@@ -38,6 +38,7 @@ class WebTools:
         yield _tool(contract.REMOVE_SOURCE, "Stop following a source. Its pages are kept.", self.remove_source)
         yield _tool(contract.PAUSE_SOURCE, "Pause a source, or continue it.", self.pause_source)
         yield _tool(contract.SET_NOTIFY, "Choose where news of a source is reported.", self.set_notify)
+        yield _tool(contract.SET_SCHEDULE, "Choose how often a source is checked for new pages.", self.set_schedule)
         yield _tool(
             contract.LOOK,
             "Let a worker check all web sources for new pages. While one check waits or runs, no second is queued.",
@@ -57,8 +58,9 @@ class WebTools:
         )
 
     async def list_sources(self, caller: Caller, given: contract.ListSourcesArguments) -> contract.SourcesReply:
-        sources = await self._web.sources()
-        return contract.SourcesReply(sources=[_followed(source, sources) for source in sources])
+        sources, checks = await self._web.sources(), await self._web.next_checks()
+        listed = [_followed(source, sources, checks.get(source.slug)) for source in sources]
+        return contract.SourcesReply(sources=listed)
 
     async def add_source(self, caller: Caller, given: contract.AddSourceArguments) -> contract.AddedSourceReply:
         wanted = NewSource(
@@ -70,6 +72,7 @@ class WebTools:
             given.links,
             None if given.notify is None else [NoticeWay(way) for way in given.notify],
             watched=given.watched,
+            every=CheckCadence(given.every),
         )
         with _named_as_arguments():
             found = await self._web.add(Actor.of(caller), wanted, dry_run=given.dry_run)
@@ -87,6 +90,10 @@ class WebTools:
 
     async def set_notify(self, caller: Caller, given: contract.NotifyArguments) -> contract.SourceReply:
         await self._web.set_notify(Actor.of(caller), given.source, [NoticeWay(way) for way in given.notify])
+        return contract.SourceReply(source=given.source)
+
+    async def set_schedule(self, caller: Caller, given: contract.ScheduleSourceArguments) -> contract.SourceReply:
+        await self._web.set_schedule(Actor.of(caller), given.source, CheckCadence(given.every))
         return contract.SourceReply(source=given.source)
 
     async def look(self, caller: Caller, given: contract.LookArguments) -> contract.LookReply:
@@ -127,7 +134,9 @@ def _named_as_arguments() -> Iterator[None]:
         raise type(error)(field, error.problem) from None
 
 
-def _followed(source: WebSource, sources: ConfiguredSources) -> contract.FollowedSource:
+def _followed(
+    source: WebSource, sources: ConfiguredSources, next_check: datetime | None = None
+) -> contract.FollowedSource:
     return contract.FollowedSource(
         slug=source.slug,
         name=source.name or source.slug,
@@ -137,6 +146,8 @@ def _followed(source: WebSource, sources: ConfiguredSources) -> contract.Followe
         origin="added" if source.slug in sources.added else "file",
         paused=source.slug in sources.paused,
         notify=[str(way) for way in source.notify],
+        every=source.every,
+        next_check=next_check,
     )
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from datetime import datetime
+from functools import lru_cache
 
 from postroom.archive.importing.state import FoundMessage
 from postroom.archive.messages import IncomingMail, Provenance
 from postroom.mail.charsets import decode_words
+from postroom.mail.parsing import parse_date
 
 _ENGLISH = {
     "inbox": "INBOX",
@@ -118,8 +119,12 @@ def _closing_quote(text: str) -> int:
 
 _TAKEOUT_LINE = re.compile(rb"From (\d{1,20})@xxx(?: (.*))?")
 _LONGEST_HEADERS = 64 << 10
+_REMEMBERED_CHARS = 400
 _THREAD = re.compile(rb"(?im)^X-GM-THRID:[ \t]*(\d{1,20})[ \t]*\r?$")
 _LABELS = re.compile(rb"(?im)^X-Gmail-Labels:(.*(?:\n[ \t].*)*)")
+_TOPMOST = re.compile(
+    rb"X-GM-THRID:[ \t]*(\d{1,20})[ \t]*\r?\nX-Gmail-Labels:(.{0,200}+(?:\n[ \t].{0,200}+){0,3}+)\n(?![ \t])"
+)
 _ASCTIME = re.compile(rb"\w{3} (\w{3} +\d{1,2}) (\d{1,2}:\d\d(?::\d\d)?)(?: ([+-]\d{4}|[A-Z]{1,5}))? (\d{4})")
 
 
@@ -133,15 +138,13 @@ def takeout(found: FoundMessage) -> IncomingMail:
     if not found.from_line:  # an .eml file that lay in the package
         return plain(found)
     line = _TAKEOUT_LINE.match(found.from_line)
-    head = _head(found.raw)
-    thread = _THREAD.search(head)
-    labels = _LABELS.search(head)
+    thread, labels = _own_headers(found.raw)
     return IncomingMail(
         found.raw,
         Provenance.TAKEOUT,
         gmail_id=_hexadecimal(line[1]) if line else None,
-        thread_id=_hexadecimal(thread[1]) if thread else None,
-        labels=labels_of_header(labels[1].decode("utf-8", "replace")) if labels else found.labels,
+        thread_id=_hexadecimal(thread) if thread else None,
+        labels=found.labels if labels is None else _labels_in(labels),
         received=date_of_line(found.from_line) if line else None,
     )
 
@@ -160,11 +163,28 @@ def date_of_line(from_line: bytes) -> datetime | None:
         part.decode("ascii", "replace") for part in (match[1], match[2], match[3] or b"", match[4])
     )
     month, number = day.split()
-    try:
-        parsed = parsedate_to_datetime(f"{number} {month} {year} {time} {zone or '+0000'}")
-    except (ValueError, TypeError, OverflowError, IndexError):
-        return None
-    return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
+    return parse_date(f"{number} {month} {year} {time} {zone or '+0000'}")
+
+
+def _own_headers(raw: bytes) -> tuple[bytes | None, bytes | None]:
+    """Takeout's thread and labels. They are searched for only where they are not the first two lines, as they are in
+    what Takeout writes."""
+    if (both := _TOPMOST.match(raw)) is not None:
+        return both[1], both[2]
+    head = _head(raw)
+    thread, labels = _THREAD.search(head), _LABELS.search(head)
+    return thread and thread[1], labels and labels[1]
+
+
+def _labels_in(value: bytes) -> frozenset[str]:
+    text = value.decode("utf-8", "replace")
+    return _remembered_labels(text) if len(text) <= _REMEMBERED_CHARS else labels_of_header(text)
+
+
+@lru_cache(4_096)
+def _remembered_labels(value: str) -> frozenset[str]:
+    """Most mail has one of a few sets of labels."""
+    return labels_of_header(value)
 
 
 def _head(raw: bytes) -> bytes:

@@ -5,6 +5,7 @@ The first messages are prepared here: a small import is over before another proc
 
 from __future__ import annotations
 
+import gc
 import os
 import queue
 import signal
@@ -33,12 +34,12 @@ _PREPARED = attrgetter(*[field.name for field in fields(PreparedMail) if field.n
 Sent = tuple[Any, Any, str | None]
 
 
-class Prepared(NamedTuple):
+class PreparedEntry(NamedTuple):
     mail: PreparedMail
     failure: str | None  # why nothing but its bytes could be kept
 
 
-PendingBatch = Callable[[], list[Prepared]]
+PendingBatch = Callable[[], list[PreparedEntry]]
 """Call it to have the batch; waits if it is not ready."""
 
 
@@ -65,19 +66,19 @@ class Preparation:
         for worker in self._workers:
             worker.close()
 
-    def _prepare_elsewhere(self, batch: Sequence[FoundMessage]) -> list[Prepared]:
+    def _prepare_elsewhere(self, batch: Sequence[FoundMessage]) -> list[PreparedEntry]:
         worker = self._idle.get()
         try:
             sent = worker.prepare(self._interpret, batch)
         finally:
             self._idle.put(worker)
         return [
-            Prepared(PreparedMail(IncomingMail(found.raw, *incoming), *prepared), failure)
+            PreparedEntry(PreparedMail(IncomingMail(found.raw, *incoming), *prepared), failure)
             for found, (incoming, prepared, failure) in zip(batch, sent, strict=True)
         ]
 
 
-def prepare_all(interpret: Interpretation, batch: Sequence[FoundMessage]) -> list[Prepared]:
+def prepare_all(interpret: Interpretation, batch: Sequence[FoundMessage]) -> list[PreparedEntry]:
     return [_prepare(interpret, found) for found in batch]
 
 
@@ -85,7 +86,7 @@ def prepare_to_send(interpret: Interpretation, batch: Sequence[FoundMessage]) ->
     return [(_INCOMING(mail.mail), _PREPARED(mail), failure) for mail, failure in prepare_all(interpret, batch)]
 
 
-def _prepare(interpret: Interpretation, found: FoundMessage) -> Prepared:
+def _prepare(interpret: Interpretation, found: FoundMessage) -> PreparedEntry:
     try:
         incoming, problem = interpret(found), None
     except Exception as error:  # whatever its headers do, its bytes are kept
@@ -94,7 +95,7 @@ def _prepare(interpret: Interpretation, found: FoundMessage) -> Prepared:
     if mail.date == UNDATED and (delivered := delivery_date(found)):
         mail = replace(mail, date=delivered)
     failure = problem or mail.trouble
-    return Prepared(replace(mail, trouble=failure) if failure else mail, failure)
+    return PreparedEntry(replace(mail, trouble=failure) if failure else mail, failure)
 
 
 class PreparingProcess:
@@ -129,6 +130,8 @@ class PreparingProcess:
 
 def serve(handle: int) -> None:
     connection = Connection(handle)
+    gc.freeze()
+    gc.set_threshold(100_000)  # a batch makes many objects, and hardly a cycle
     try:
         while True:
             interpret, batch = connection.recv()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from postroom.archive.backend import ImportPosition, ImportPositions, ImportTarget
-from postroom.archive.importing.preparation import PendingBatch, Preparation, Prepared
+from postroom.archive.importing.preparation import PendingBatch, Preparation, PreparedEntry
 from postroom.archive.importing.state import (
     COMPLETE,
     FoundMessage,
@@ -27,8 +27,7 @@ from postroom.archive.importing.state import (
     Unreadable,
     readable,
 )
-from postroom.archive.layout import account_name
-from postroom.archive.messages import StoredMessage, StoreOutcome, Submission
+from postroom.archive.messages import StoredMessage, StoreOutcome, Submission, account_name
 from postroom.domain.errors import Fatal, PostroomError
 
 BATCH_MESSAGES = 200
@@ -51,7 +50,8 @@ class _Entry(NamedTuple):
 @dataclass(slots=True)
 class _Batch:
     mails: list[FoundMessage] = field(default_factory=list)
-    origins: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    """Of each message."""
     refused: list[RefusedMessage] = field(default_factory=list)
     marks: dict[str, ImportPosition] = field(default_factory=dict)
     bytes: int = 0
@@ -63,10 +63,13 @@ class _Batch:
         match entry.finding:
             case FoundMessage() as found:
                 self.mails.append(found)
-                self.origins.append(f"{readable(entry.file)}, to byte {found.end:,}")
+                self.files.append(entry.file)
                 self.bytes += len(found.raw)
             case RefusedMessage() as refused:
                 self.refused.append(refused)
+
+    def origin(self, number: int) -> str:
+        return f"{readable(self.files[number])}, to byte {self.mails[number].end:,}"
 
     @property
     def is_full(self) -> bool:
@@ -105,7 +108,7 @@ def count_mail(source: ImportSource) -> ImportReport:
                 report.found += 1
                 report.bytes += len(finding.raw)
             else:
-                _note(report, Unreadable(finding.where, finding.problem, kept=False))
+                _note(report, _refused(finding))
     report.seconds = time.monotonic() - started
     return report
 
@@ -129,11 +132,12 @@ class _Run:
         self._progress = progress
         self._stop = stop
         self._report = ImportReport()
+        self._earlier = state.counts()
         self._started = time.monotonic()
         self._consumed = 0
         self._failure: PostroomError | None = None
         self._preparing: deque[tuple[_Batch, PendingBatch]] = deque()
-        self._storing: deque[tuple[_Batch, list[Prepared], Submission]] = deque()
+        self._storing: deque[tuple[_Batch, list[PreparedEntry], Submission]] = deque()
 
     def run(self) -> ImportReport:
         for batch in self._batches():
@@ -166,33 +170,35 @@ class _Run:
         while len(self._storing) > count:
             self._settle(*self._storing.popleft())
 
-    def _settle(self, batch: _Batch, prepared: list[Prepared], submission: Submission) -> None:
-        """The batch is on disk: remember it, then say so."""
+    def _settle(self, batch: _Batch, prepared: list[PreparedEntry], submission: Submission) -> None:
+        """The batch is on disk: count it, remember it, then say so."""
         report = self._report
         stored = self._stored(prepared, submission)
-        self._state.remember(batch.marks)
-        for origin, (mail, failure), proof in zip(batch.origins, prepared, stored, strict=True):
+        for number, ((mail, failure), proof) in enumerate(zip(prepared, stored, strict=True)):
             if isinstance(proof, str):
-                _note(report, Unreadable(origin, proof, kept=False))
+                _note(report, Unreadable(batch.origin(number), proof, kept=False))
                 continue
             is_new = proof.outcome is StoreOutcome.STORED
             report.stored += is_new
             report.duplicates += not is_new
             report.with_problems += is_new and bool(mail.problems)
             if failure:
-                _note(report, Unreadable(origin, failure, kept=True))
+                _note(report, Unreadable(batch.origin(number), failure, kept=True))
                 if len(report.troubled) < MOST_TROUBLED:
                     report.troubled[proof.key] = failure
         for refused in batch.refused:
-            _note(report, Unreadable(refused.where, refused.problem, kept=False))
+            _note(report, _refused(refused))
         report.found += len(batch.mails)
         report.bytes += batch.bytes
-        report.seconds = time.monotonic() - self._started
+        now = time.monotonic()
+        report.seconds += now - self._started
+        self._started = now
+        self._state.remember(batch.marks, report.counts())
         self._consumed += batch.consumed
         if self._progress is not None:
             self._progress(ImportProgress(self._consumed, self._source.total_bytes, report))
 
-    def _stored(self, prepared: list[Prepared], submission: Submission) -> list[StoredMessage | str]:
+    def _stored(self, prepared: list[PreparedEntry], submission: Submission) -> list[StoredMessage | str]:
         """Where each lies, or why it could not be stored: one of them keeps no other out."""
         try:
             return list(submission.result())
@@ -231,18 +237,29 @@ class _Run:
             if position == COMPLETE:
                 files_done += 1
                 self._consumed += file.size or 0
-                self._report.resumed_from = f"{files_done:,} files done before"
+                self._resume(f"{files_done:,} files done before")
                 continue
             if position:
                 self._consumed += position
-                self._report.resumed_from = f"byte {position:,} of {readable(file.name)}"
+                self._resume(f"byte {position:,} of {readable(file.name)}")
             for finding in file.read(position):
                 yield _Entry(file.name, ImportPosition(identity, finding.end), finding, finding.end - position)
                 position = finding.end
             yield _Entry(file.name, ImportPosition(identity, COMPLETE), None, 0)
 
+    def _resume(self, from_: str) -> None:
+        """What earlier runs counted stands only where their files are what they were."""
+        self._report.resumed_from = from_
+        self._report.add(self._earlier)
+        self._earlier = {}
+
+
+def _refused(finding: RefusedMessage) -> Unreadable:
+    return Unreadable(finding.where, finding.problem, kept=False, is_mail=finding.is_mail)
+
 
 def _note(report: ImportReport, unreadable: Unreadable) -> None:
-    report.unreadable_count += 1
+    report.unreadable_count += unreadable.is_mail
+    report.not_mail += not unreadable.is_mail
     if len(report.unreadable) < MOST_REPORTED:
         report.unreadable.append(unreadable)

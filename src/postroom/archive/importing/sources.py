@@ -1,5 +1,5 @@
-"""What a person names on the command line, opened: mbox, Takeout (.zip and .tgz are streamed, not unpacked), Maildir,
-`.eml`.
+"""What a person names on the command line, opened: mbox, Takeout (.zip, .tgz and .tar are streamed, not unpacked),
+Maildir, `.eml`.
 
 A path that cannot be the named format is refused at once. A single file that cannot be read is reported, and the
 others are read.
@@ -22,9 +22,11 @@ from typing import NoReturn
 from postroom.archive.importing import interpreting
 from postroom.archive.importing.interpreting import label_of_folder
 from postroom.archive.importing.mbox import MboxReader, starts_like_mbox
-from postroom.archive.importing.packages import PACKAGE_ENDINGS, package_files
+from postroom.archive.importing.packages import PackageKind, package_files
 from postroom.archive.importing.state import (
+    HEAD_OF_MESSAGE,
     LARGEST_MESSAGE,
+    NOT_A_MESSAGE,
     FoundMessage,
     ImportFinding,
     ImportSource,
@@ -33,6 +35,7 @@ from postroom.archive.importing.state import (
     readable,
 )
 from postroom.domain.errors import BadInput
+from postroom.mail.headers import has_mail_headers
 
 _BASE64_RUN = re.compile(r"&([^-]*)-")
 
@@ -48,16 +51,21 @@ def maildir_files(root: Path) -> Iterator[MailFile]:
                 yield from _file(root, f"{below}/{name}", labels)
 
 
+_EXPORTED = re.compile(r"\d{4}-\d\d-\d\d (?:.* )?[0-9a-z]{16,}\b.*\.eml", re.DOTALL)
+"""As `archive.exporting` names files."""
+
+
 def eml_files(path: Path) -> Iterator[MailFile]:
     """One `.eml` file, or all of a folder and the folders below it."""
     if path.is_file():
-        yield from _file(path.parent, path.name, None)
+        yield from _file(path.parent, path.name, None, is_checked=not _EXPORTED.fullmatch(path.name))
         return
     for folder, folders, names in os.walk(path, onerror=_fail):
         folders.sort()
         for name in sorted(names):
             if name.lower().endswith(".eml"):
-                yield from _file(path, os.path.relpath(os.path.join(folder, name), path), None)
+                below = os.path.relpath(os.path.join(folder, name), path)
+                yield from _file(path, below, None, is_checked=not _EXPORTED.fullmatch(name))
 
 
 def is_maildir(folder: Path) -> bool:
@@ -84,22 +92,27 @@ def _names(folder: Path) -> list[str]:
         _fail(error)
 
 
-def _file(root: Path, name: str, labels: frozenset[str] | None) -> Iterator[MailFile]:
-    """The file as one of a source; none if it is a folder. One that cannot be looked at is reported when it is read."""
+def _file(root: Path, name: str, labels: frozenset[str] | None, *, is_checked: bool = False) -> Iterator[MailFile]:
+    """The file as one of a source; none if it is a folder. One that cannot be looked at is reported when it is read.
+
+    A file of a Maildir, or of an export of ours, is a message whatever stands in it; others are checked for the headers
+    of mail.
+    """
     path = f"{root}/{name}"
+    read = partial(_read_message, path, labels, is_checked=is_checked)
     try:
         facts = os.stat(path)
     except OSError:
-        yield MailFile(name, 0, lambda: "unreadable", partial(_read_message, path, labels, None))
+        yield MailFile(name, 0, lambda: "unreadable", partial(read, None))
         return
     if stat.S_ISREG(facts.st_mode):
         delivered = datetime.fromtimestamp(facts.st_mtime, UTC)
         identity = f"{facts.st_size}:{facts.st_mtime_ns}"
-        yield MailFile(name, facts.st_size, lambda: identity, partial(_read_message, path, labels, delivered))
+        yield MailFile(name, facts.st_size, lambda: identity, partial(read, delivered))
 
 
 def _read_message(
-    path: str, labels: frozenset[str] | None, delivered: datetime | None, offset: int
+    path: str, labels: frozenset[str] | None, delivered: datetime | None, offset: int, *, is_checked: bool
 ) -> Iterator[ImportFinding]:
     if offset:
         return
@@ -113,6 +126,9 @@ def _read_message(
             raw = file.read()
     except OSError as error:
         yield RefusedMessage(readable(path), f"cannot be read: {error.strerror}", 1)
+        return
+    if is_checked and not has_mail_headers(raw[:HEAD_OF_MESSAGE]):
+        yield RefusedMessage(readable(path), NOT_A_MESSAGE, max(1, len(raw)), is_mail=False)
         return
     yield FoundMessage(raw, max(1, len(raw)), labels=labels, delivered=delivered)
 
@@ -142,9 +158,6 @@ def _decoded(part: str) -> str:
         )
     except UnicodeError:
         return part
-
-
-_HEAD = 64 << 10
 
 
 class MailFormat(StrEnum):
@@ -183,12 +196,12 @@ def format_of(path: Path, expected: MailFormat | None = None) -> MailFormat | No
     if not path.is_file():
         return None
     with path.open("rb") as file:
-        head = file.read(_HEAD).lstrip(b"\r\n")
-    if head.startswith((ZIP_MARK, GZIP_MARK)):
+        head = file.read(HEAD_OF_MESSAGE)
+    if PackageKind.of_content(path) is not None:
         return MailFormat.TAKEOUT
-    if head.startswith(b"From "):
+    if head.lstrip(b"\r\n").startswith(b"From "):
         return MailFormat.MBOX
-    return MailFormat.EML if _FIRST_HEADER.match(head) else None
+    return MailFormat.EML if has_mail_headers(head) else None
 
 
 def _described(path: Path, format: MailFormat) -> str:
@@ -196,7 +209,7 @@ def _described(path: Path, format: MailFormat) -> str:
         case MailFormat.MBOX:
             return "an mbox file"
         case MailFormat.TAKEOUT:
-            return "a folder of mbox files" if path.is_dir() else "a packed file (.zip or .tgz)"
+            return "a folder of mbox files" if path.is_dir() else "a package (.zip, .tgz or .tar)"
         case MailFormat.MAILDIR:
             return "a Maildir"
         case MailFormat.EML:
@@ -215,10 +228,8 @@ def _holds_maildir(path: Path) -> bool:
     return next(_maildirs(path), None) is not None
 
 
-ZIP_MARK, GZIP_MARK = b"PK\x03\x04", b"\x1f\x8b"
 _TAKEOUTS_OWN = (MailFormat.TAKEOUT, MailFormat.MBOX)
 """A Takeout's mail is in an mbox."""
-_FIRST_HEADER = re.compile(rb"[!-9;-~]{1,100}:[ \t\r\n]")
 _FOLDERS = {
     MailFormat.MAILDIR: _holds_maildir,
     MailFormat.EML: _holds_eml,
@@ -235,11 +246,11 @@ def open_mbox(path: Path, *, unquote: bool = True, largest_message: int = LARGES
 
 
 def open_takeout(path: Path) -> ImportSource:
-    """A Takeout's mbox, its .zip or .tgz as downloaded, or the folder that it was unpacked to."""
+    """A Takeout's mbox, its .zip, .tgz or .tar as downloaded, or the folder that it was unpacked to."""
     _require(path)
     paths = [path] if path.is_file() else sorted(file for file in path.rglob("*") if _is_takeout(file))
     if not paths:
-        raise BadInput("path", f"{path} holds no .mbox, .zip or .tgz file")
+        raise BadInput("path", f"{path} holds no .mbox, .zip, .tgz or .tar file")
     for file in paths:
         _require_file(file, None if _is_package(file) else "mbox")
     files = partial(_takeout_files, path, paths)
@@ -259,6 +270,8 @@ def open_maildir(path: Path) -> ImportSource:
 
 def open_eml(path: Path) -> ImportSource:
     _require(path)
+    if path.is_file() and format_of(path) is None:
+        raise BadInput("path", f"{path} {NOT_A_MESSAGE}")
     return _of_files("eml", path, partial(eml_files, path))
 
 
@@ -283,11 +296,13 @@ def _takeout_files(root: Path, paths: list[Path]) -> Iterator[MailFile]:
 
 
 def _is_takeout(path: Path) -> bool:
-    return path.is_file() and (path.name.lower().endswith(".mbox") or _is_package(path))
+    name = path.name.lower()
+    return path.is_file() and (name.endswith(".mbox") or PackageKind.of_name(name) is not None)
 
 
 def _is_package(path: Path) -> bool:
-    return path.name.lower().endswith(PACKAGE_ENDINGS)
+    """By its name, or by its content where the name says nothing."""
+    return PackageKind.of_name(path.name) is not None or (path.is_file() and PackageKind.of_content(path) is not None)
 
 
 def _read_mbox(path: Path, unquote: bool, largest_message: int, offset: int) -> Iterator[ImportFinding]:
@@ -300,7 +315,7 @@ def _identity(path: Path) -> str:
     forgery."""
     facts = path.stat()
     with path.open("rb") as file:
-        head = hashlib.sha256(file.read(_HEAD)).hexdigest()
+        head = hashlib.sha256(file.read(HEAD_OF_MESSAGE)).hexdigest()
     return f"{facts.st_size}:{facts.st_mtime_ns}:{head}"
 
 
@@ -318,5 +333,5 @@ def _require_file(path: Path, format: str | None) -> None:
     if not path.is_file():
         raise BadInput("path", f"{path} is not a file that can be read more than once; save the mail to one")
     with path.open("rb") as file:
-        if format == "mbox" and not starts_like_mbox(file.read(_HEAD)):
+        if format == "mbox" and not starts_like_mbox(file.read(HEAD_OF_MESSAGE)):
             raise BadInput("path", f"{path} does not begin with a `From ` line, so it is not an mbox")

@@ -14,11 +14,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from postroom.archive.backend import ImportPosition
+from postroom.archive.backend import COUNTS_ROW, ImportPosition, counts_in, counts_mark
 from postroom.archive.messages import IncomingMail
 from postroom.archive.shards.shard_file import is_damage, storage_error
 from postroom.domain.errors import Fatal
 
+HEAD_OF_MESSAGE = 64 << 10
 LARGEST_MESSAGE = 128 << 20  # larger than any mail service takes; what is larger is a damaged file
 
 
@@ -39,6 +40,10 @@ class RefusedMessage:
     where: str
     problem: str
     end: int
+    is_mail: bool = True
+
+
+NOT_A_MESSAGE = "is not a message: its first lines have none of the headers of mail, such as From, Date or Subject"
 
 
 def readable(name: str) -> str:
@@ -76,10 +81,17 @@ class Unreadable:
     where: str
     problem: str
     kept: bool  # its bytes are in the archive all the same
+    is_mail: bool = True
+
+
+_COUNTED = ("found", "stored", "duplicates", "with_problems", "bytes", "seconds", "unreadable_count")
 
 
 @dataclass(slots=True)
 class ImportReport:
+    """Of the whole import, with what runs before it counted where it goes on from them. What was stored right before a
+    kill, and not remembered yet, is found again and counts as a duplicate."""
+
     found: int = 0
     stored: int = 0
     duplicates: int = 0
@@ -89,8 +101,17 @@ class ImportReport:
     resumed_from: str | None = None
     stopped: bool = False
     unreadable_count: int = 0
-    unreadable: list[Unreadable] = field(default_factory=list)  # the first of them
+    not_mail: int = 0  # files that were skipped, since they are no messages
+    unreadable: list[Unreadable] = field(default_factory=list)  # the first of both
     troubled: dict[str, str] = field(default_factory=dict)  # of those that are kept: by archive key, why
+
+    def add(self, earlier: Mapping[str, float]) -> None:
+        """Go on from what an earlier run counted (`counts`)."""
+        for name in _COUNTED:
+            setattr(self, name, getattr(self, name) + earlier.get(name, 0))
+
+    def counts(self) -> dict[str, float]:
+        return {name: getattr(self, name) for name in _COUNTED}
 
     @property
     def rate(self) -> float:
@@ -161,8 +182,17 @@ class ImportState:
             ).fetchone()
         return int(row[0]) if row else 0
 
-    def remember(self, marks: Mapping[str, ImportPosition]) -> None:
+    def counts(self) -> dict[str, float]:
+        if not self._is_resumed:
+            return {}
+        with self._errors_mapped():
+            query = "SELECT identity FROM positions WHERE source = ? AND file = ?"
+            row = self._db.execute(query, (self._source, COUNTS_ROW)).fetchone()
+        return counts_in(row[0]) if row else {}
+
+    def remember(self, marks: Mapping[str, ImportPosition], counts: Mapping[str, float]) -> None:
         rows = [(self._source, readable(file), *mark) for file, mark in marks.items()]
+        rows.append((self._source, COUNTS_ROW, *counts_mark(counts)))
         with self._errors_mapped():
             self._db.execute("BEGIN IMMEDIATE")
             self._db.executemany("INSERT OR REPLACE INTO positions VALUES (?, ?, ?, ?)", rows)

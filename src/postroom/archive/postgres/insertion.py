@@ -12,7 +12,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from postroom.archive import layout
+from postroom.archive import messages as layout
 from postroom.archive.identity import may_be_twins, reconcile
 from postroom.archive.messages import Provenance, StoredMessage, StoreOutcome
 from postroom.archive.postgres.connections import ArchiveSession
@@ -188,7 +188,7 @@ class PostgresInsertion:
             if facts[0] in there:
                 self._remember(_known(facts, not there[facts[0]]), hashed)
         lost = [row[0] for row in rows if row[0] not in there and row[1] in keys]
-        for table in ("register", "entries", "message_labels") if lost else ():
+        for table in ("register", "entries", "message_labels", "readings") if lost else ():
             self._db.query(f"DELETE FROM archive.{table} WHERE account = %s AND id = ANY(%s)", (self._account, lost))
 
     def _remember(self, known: _Known, hashed: bytes) -> None:
@@ -240,7 +240,7 @@ class PostgresInsertion:
         mail = entry.mail
         self._store_pieces([entry])
         self._db.query(_REPLACE, (*_facts(mail), *_contents(mail), self._account, known.id))
-        self._db.query(_REINDEX, (*_indexed(entry), self._account, known.id))
+        self._reindex(known.id, entry)
         known.sha256, known.provenance = mail.sha256, Provenance.API
         values = (mail.sha256, entry.message_hash, Provenance.API)
         self._update_register(known.id, "sha256 = %s, message_hash = %s, provenance = %s", *values)
@@ -251,10 +251,15 @@ class PostgresInsertion:
         self._store_pieces([entry])
         facts = (mail.message_id, mail.sender, mail.subject, bool(mail.attachments), _problems(mail), mail.date_ms)
         self._db.query(_REREAD, (*facts, *_contents(mail), mail.thread_id, self._account, known.id))
-        self._db.query(_REINDEX, (*_indexed(entry), self._account, known.id))
+        self._reindex(known.id, entry)
         changes = "message_hash = %s, thread_id = CASE WHEN gmail_id IS NULL THEN %s ELSE thread_id END"
         self._update_register(known.id, changes, entry.message_hash, mail.thread_id)
         known.is_unread = False
+
+    def _reindex(self, row_id: int, entry: IndexedMail) -> None:
+        """Its attachments are others now, and wait to be read."""
+        self._db.query(_REINDEX, (*_indexed(entry), self._account, row_id))
+        self._db.query("DELETE FROM archive.readings WHERE account = %s AND id = %s", (self._account, row_id))
 
     def _adopt(self, known: _Known, mail: PreparedMail) -> None:
         values = (mail.key, mail.mail.gmail_id, mail.thread_id)

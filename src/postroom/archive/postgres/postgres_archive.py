@@ -1,4 +1,6 @@
-"""The archive in PostgreSQL, opened, with its removal certificates. The tables refuse any change to a certificate."""
+"""The archive in PostgreSQL, opened, with its removal certificates and the counts of what each month holds. The
+tables refuse any change to a certificate.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +24,84 @@ from postroom.archive.certificates import (
     RemovalResult,
     certificate_of,
 )
-from postroom.archive.layout import account_name
-from postroom.archive.messages import ArchivedMessage
+from postroom.archive.messages import SLOT_BITS, ArchivedMessage, account_name
 from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSession, Rows
 from postroom.archive.postgres.reader import PostgresArchiveReader
-from postroom.archive.postgres.schema import ARCHIVER_LOCK, account_number, find_account, lock_account, prepare_tables
+from postroom.archive.postgres.schema import (
+    ARCHIVER_LOCK,
+    Partition,
+    account_number,
+    find_account,
+    lock_account,
+    partitions,
+    prepare_tables,
+)
 from postroom.archive.postgres.searching import PostgresQuestions
-from postroom.archive.postgres.statistics import count_partitions
 from postroom.archive.postgres.verification import PostgresVerification
 from postroom.archive.postgres.writer import PostgresArchiveWriter
 from postroom.archive.search import Search
-from postroom.archive.statistics import ShardStatistics
+from postroom.archive.statistics import (
+    RESPONSE_WITHIN_MS,
+    RESPONSES,
+    SIZE_NUMBER,
+    Groups,
+    ShardStatistics,
+    StatisticsBy,
+    Turn,
+    all_groups,
+)
 from postroom.archive.status import OwnedElsewhere, Progress, Repair, ShardInfo, SyncMark, VerifyReport
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, Retryable
 from postroom.domain.ids import new_id
+
+_TALLY = "count(*), coalesce(sum(m.size), 0), count(*) FILTER (WHERE m.has_attachment)"
+_DATE = "timezone('UTC', to_timestamp(m.date_ms / 1000.0))"
+_STATEMENTS = {
+    StatisticsBy.SENDER: f"SELECT r.value ->> 1, {_TALLY} FROM archive.{{table}} m, "
+    "jsonb_array_elements(m.recipients) r WHERE r.value ->> 0 = 'from' GROUP BY 1",
+    StatisticsBy.MONTH: f"SELECT to_char({_DATE}, 'YYYY-MM'), {_TALLY} FROM archive.{{table}} m GROUP BY 1",
+    StatisticsBy.HOUR: f"SELECT to_char({_DATE}, 'HH24'), {_TALLY} FROM archive.{{table}} m GROUP BY 1",
+    StatisticsBy.SIZE: f"SELECT {SIZE_NUMBER.format(size='m.size')}, {_TALLY} FROM archive.{{table}} m GROUP BY 1",
+    StatisticsBy.LABEL: f"SELECT l.name, {_TALLY} FROM archive.{{table}} m JOIN archive.message_labels ml "
+    "ON ml.account = m.account AND ml.id = m.id JOIN archive.labels l USING (label) GROUP BY 1",
+    StatisticsBy.TYPE: "SELECT a.value ->> 0, count(DISTINCT m.id), coalesce(sum((a.value ->> 2)::bigint), 0), "
+    "count(*) FROM archive.{table} m, jsonb_array_elements(m.attachments) a GROUP BY 1",
+}
+_TURNS = """
+    SELECT m.thread_id, m.date_ms, r.value ->> 1, s.id IS NOT NULL, m.id >= %s
+    FROM archive.messages m CROSS JOIN jsonb_array_elements(m.recipients) r
+    LEFT JOIN archive.message_labels s ON s.account = m.account AND s.id = m.id
+        AND s.label = (SELECT label FROM archive.labels WHERE account = %s AND name = 'SENT')
+    WHERE r.value ->> 0 = 'from' AND m.account = %s AND m.id >= %s AND m.id < %s"""
+_STAMPS = """
+    SELECT p.account, p.low, count(t.id), coalesce(sum(t.id % 1000003 * t.label), 0)
+    FROM archive.partitions p LEFT JOIN (
+        SELECT account, id, 1 AS label FROM archive.register
+        UNION ALL SELECT account, id, 1 + label FROM archive.message_labels
+    ) t ON t.account = p.account AND t.id >= p.low AND t.id < p.high
+    GROUP BY p.account, p.low"""
+
+
+def count_partitions(connections: ArchiveConnections, known: Mapping[str, str]) -> Iterator[ShardStatistics]:
+    with connections.session() as session:
+        emails: dict[int, str] = dict(session.query("SELECT account, email FROM archive.accounts"))
+        stamps = {(account, low): f"{number}-{total}" for account, low, number, total in session.query(_STAMPS)}
+        for partition in partitions(session, list(emails)):
+            email, stamp = emails[partition.account], stamps.get((partition.account, partition.low), "")
+            shard = f"{email}/{partition.shown}"
+            groups = None if known.get(shard) == stamp else _groups(session, partition, email)
+            yield ShardStatistics(email, shard, stamp, groups)
+
+
+def _groups(session: ArchiveSession, partition: Partition, email: str) -> Groups:
+    if session.query("SELECT to_regclass(%s)", (f"archive.{partition.table}",)) == [(None,)]:
+        return {kind: {} for kind in (*StatisticsBy, RESPONSES)}  # `verify` reports that it is missing
+    statements = {kind: sql.replace("{table}", partition.table) for kind, sql in _STATEMENTS.items()}
+    account, low, since = partition.account, partition.low, partition.low - (RESPONSE_WITHIN_MS << SLOT_BITS)
+    turns = session.query(_TURNS, (low, account, account, since, partition.high))
+    return all_groups(session.query, statements, (Turn(*row) for row in turns), email)
+
 
 _OUTCOME = "INSERT INTO archive.outcomes (certificate, result, detail, recorded_at) VALUES (%s, %s, %s, %s)"
 

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any
 
-from postroom.archive.layout import LARGEST_ID, account_name, cursor_of, date_of_id, first_id, id_range, read_cursor
+from postroom.archive.coverage import PartState, TextCoverage, UnindexedPart, WaitingAttachments, added_up
 from postroom.archive.messages import (
+    LARGEST_ID,
     MOST_FOUND,
     AccountHolding,
     ArchivedAttachment,
@@ -18,15 +19,24 @@ from postroom.archive.messages import (
     KnownId,
     MessageReference,
     PersonWrittenTo,
+    account_name,
+    cursor_of,
+    date_of_id,
+    first_id,
+    id_range,
     only_match,
+    read_cursor,
     wanted_by,
 )
+from postroom.archive.postgres import attachment_texts
 from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSession, Rows, sayable
 from postroom.archive.postgres.insertion import message_hash
 from postroom.archive.postgres.schema import find_account, partition_of, partitions
 from postroom.archive.preparing import Cut, Packed, unpack
 from postroom.archive.reader import FACTS, PORTION, ArchiveReader, archived_message, whole_message
 from postroom.domain.errors import Fatal
+from postroom.mail.parsing import UNREADABLE
+from postroom.reading.documents import EXTRACTOR_VERSION
 
 COLUMNS = (
     f"m.account, m.id, {', '.join(f'm.{name}' for name in FACTS)}, m.deleted_at_source, "
@@ -130,6 +140,13 @@ class PostgresArchiveReader(ArchiveReader):
         with self._connections.session() as session:
             return raw_of(session, self._number(session, message), message.row_id)
 
+    def senders_of(self, message: ArchivedMessage) -> tuple[str, ...]:
+        found: list[str] = []
+        for recipients, problems in self._row(message, "recipients, problems"):
+            if not (problems or "").startswith(UNREADABLE):
+                found += [address for kind, address, _ in recipients if kind == "from"]
+        return tuple(found)
+
     def body_of(self, message: ArchivedMessage) -> str:
         rows = self._row(message, "body")
         return str(rows[0][0]) if rows else ""
@@ -137,6 +154,32 @@ class PostgresArchiveReader(ArchiveReader):
     def attachments_of(self, message: ArchivedMessage) -> Iterator[ArchivedAttachment]:
         for (attachments,) in self._row(message, "attachments"):
             yield from (ArchivedAttachment(number, *each) for number, each in enumerate(attachments))
+
+    def waiting_attachments(
+        self, email: str, after: ArchivedMessage | None, limit: int, version: int = EXTRACTOR_VERSION
+    ) -> list[WaitingAttachments]:
+        below = LARGEST_ID if after is None else after.row_id
+        found: list[WaitingAttachments] = []
+        with self._connections.session() as session:
+            for account in self._numbers(session, email):
+                waiting = attachment_texts.waiting_in(session, account, below, limit, version)
+                messages = {each.row_id: each for each in _by_ids(session, account, list(waiting))}
+                found += [WaitingAttachments(messages[row_id], numbers) for row_id, numbers in waiting.items()]
+        return found
+
+    def coverage(self, email: str | None = None, version: int = EXTRACTOR_VERSION) -> TextCoverage:
+        with self._connections.session() as session:
+            accounts = self._numbers(session, email)
+            return added_up(attachment_texts.coverage_of(session, account, version) for account in accounts)
+
+    def unindexed(self, state: PartState, limit: int, email: str | None = None) -> list[UnindexedPart]:
+        found: list[UnindexedPart] = []
+        with self._connections.session() as session:
+            for account in self._numbers(session, email):
+                rows = attachment_texts.unindexed_in(session, account, state, limit - len(found))
+                messages = {each.row_id: each for each in _by_ids(session, account, sorted({row[0] for row in rows}))}
+                found += [UnindexedPart(messages[row_id], *rest) for row_id, *rest in rows]
+        return found
 
     def walk(
         self, email: str, date_from: date, date_to: date, after: str | None, limit: int

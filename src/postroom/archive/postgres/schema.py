@@ -11,15 +11,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from postroom.archive.layout import LARGEST_ID, date_of_id, first_id
+from postroom.archive.messages import LARGEST_ID, date_of_id, first_id
 from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSession
 from postroom.domain.errors import Fatal, NewerSchema
 
-VERSION = 1
+VERSION = 2
+_WITHOUT_READINGS = 1
 LOCK = 0x506F7374  # "Post": the class of our advisory locks; the second number is an account's, 0 for the tables
 ARCHIVER_LOCK = 0x506F7341
 LARGE_MESSAGE_BYTES = 64 << 10
 
+_READINGS = """
+CREATE TABLE archive.readings (             -- what became of each attachment that was read
+    account integer NOT NULL REFERENCES archive.accounts,
+    id bigint NOT NULL,
+    number integer NOT NULL,
+    state text NOT NULL,                    -- indexed, or why not
+    version integer NOT NULL,               -- of what read it
+    note text NOT NULL,
+    text text NOT NULL,
+    PRIMARY KEY (account, id, number)
+);
+"""
 _TABLES = f"""
 CREATE SCHEMA IF NOT EXISTS archive;
 CREATE TABLE archive.facts (key text PRIMARY KEY, value text NOT NULL);
@@ -164,7 +177,7 @@ CREATE TRIGGER certificates_never BEFORE UPDATE OR DELETE OR TRUNCATE ON archive
     FOR EACH STATEMENT EXECUTE FUNCTION archive.never();
 CREATE TRIGGER outcomes_never BEFORE UPDATE OR DELETE OR TRUNCATE ON archive.outcomes
     FOR EACH STATEMENT EXECUTE FUNCTION archive.never();
-"""
+{_READINGS}"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +208,10 @@ def prepare_tables(connections: ArchiveConnections) -> None:
             session.query(_TABLES)
             session.query("INSERT INTO archive.facts VALUES ('version', %s)", (str(VERSION),))
         [(version,)] = session.query("SELECT value FROM archive.facts WHERE key = 'version'")
+        if int(version) == _WITHOUT_READINGS:
+            session.query(_READINGS)
+            session.query("UPDATE archive.facts SET value = %s WHERE key = 'version'", (str(VERSION),))
+            version = str(VERSION)
     if int(version) > VERSION:
         raise NewerSchema(f"The archive in the database was made by a newer Postroom ({version}). Upgrade Postroom.")
 

@@ -14,8 +14,8 @@ from itertools import pairwise
 from typing import Any, assert_never
 
 from postroom.archive.folding import Fact, LabelIndex, fold, id_bounds, message_ids, size_bounds
-from postroom.archive.layout import LARGEST_ID, account_name
-from postroom.archive.messages import ArchivedMessage
+from postroom.archive.messages import LARGEST_ID, ArchivedMessage, account_name
+from postroom.archive.postgres.attachment_texts import texts_in
 from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSession, Rows, sayable
 from postroom.archive.postgres.insertion import message_hash
 from postroom.archive.postgres.reader import COLUMNS, PostgresArchiveReader, read_row
@@ -25,6 +25,7 @@ from postroom.archive.search import (
     AfterRank,
     SearchHit,
     ShardProblem,
+    Snippet,
     Sort,
     TimeLeft,
     after_rank,
@@ -32,22 +33,9 @@ from postroom.archive.search import (
     decode_page_token,
     encode_page_token,
 )
-from postroom.archive.snippets import shown, snippet
+from postroom.archive.snippets import attachment_snippets, shown, shown_of_attachments, snippet
 from postroom.domain.errors import BadInput
-from postroom.mail.query.nodes import (
-    And,
-    Anywhere,
-    HasAttachment,
-    HasUserLabel,
-    Labelled,
-    MessageId,
-    Node,
-    Not,
-    Or,
-    Received,
-    Size,
-    Text,
-)
+from postroom.mail.query import nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,24 +70,28 @@ class RowConditions:
     """The labels' numbers by name; an account has one number for a name, several accounts have several."""
     of_the_user: Sequence[str]
 
-    def of(self, node: Node) -> RowCondition:
+    def of(self, node: nodes.Node) -> RowCondition:
         match node:
-            case And(parts):
+            case nodes.And(parts):
                 left_out = [
-                    part.part.label for part in parts if isinstance(part, Not) and isinstance(part.part, Labelled)
+                    part.part.label
+                    for part in parts
+                    if isinstance(part, nodes.Not) and isinstance(part.part, nodes.Labelled)
                 ]
                 rest = [
-                    self.of(part) for part in parts if not (isinstance(part, Not) and isinstance(part.part, Labelled))
+                    self.of(part)
+                    for part in parts
+                    if not (isinstance(part, nodes.Not) and isinstance(part.part, nodes.Labelled))
                 ]
                 return joined("AND", [*rest, *self._one_of(left_out, "NOT ")], empty="TRUE")
-            case Or(parts):
-                wanted = [part.label for part in parts if isinstance(part, Labelled)]
-                rest = [self.of(part) for part in parts if not isinstance(part, Labelled)]
+            case nodes.Or(parts):
+                wanted = [part.label for part in parts if isinstance(part, nodes.Labelled)]
+                rest = [self.of(part) for part in parts if not isinstance(part, nodes.Labelled)]
                 return joined("OR", [*rest, *self._one_of(wanted)], empty="FALSE")
-            case Not(part):
+            case nodes.Not(part):
                 inner = self.of(part)
                 return RowCondition(f"NOT ({inner.sql})", inner.values)
-            case Text():
+            case nodes.Text():
                 return _text(node)
             case _:
                 return self._fact(node)
@@ -113,32 +105,32 @@ class RowConditions:
 
     def _fact(self, node: Fact) -> RowCondition:
         match node:
-            case Received():
+            case nodes.Received():
                 return RowCondition("(m.id >= %s AND m.id < %s)", id_bounds(node))
-            case Size():
+            case nodes.Size():
                 bounds = [RowCondition(f"m.size {sign} %s", (value,)) for sign, value in size_bounds(node)]
                 return joined("AND", bounds, empty="TRUE")
-            case HasAttachment():
+            case nodes.HasAttachment():
                 return RowCondition("m.has_attachment")
-            case MessageId(value):
+            case nodes.MessageId(value):
                 return _named(value)
-            case Labelled(name):
+            case nodes.Labelled(name):
                 return _labelled(self.labels.get(name, ()))
-            case HasUserLabel():
+            case nodes.HasUserLabel():
                 return _labelled([label for name in self.of_the_user for label in self.labels[name]])
-            case Anywhere():
+            case nodes.Anywhere():
                 return RowCondition("TRUE")
             case _:
                 assert_never(node)
 
 
-def wanted_words(node: Node) -> Iterator[str]:
+def wanted_words(node: nodes.Node) -> Iterator[str]:
     """A tsquery for each text that makes a message a better match."""
     match node:
-        case And(parts) | Or(parts):
+        case nodes.And(parts) | nodes.Or(parts):
             for part in parts:
                 yield from wanted_words(part)
-        case Text() if words := words_of(node.words):
+        case nodes.Text() if words := words_of(node.words):
             yield f"({all_of(node, words)})"
         case _:
             return
@@ -151,7 +143,7 @@ def joined(word: str, parts: Sequence[RowCondition], *, empty: str) -> RowCondit
     return RowCondition(f"({sql})", tuple(value for part in parts for value in part.values))
 
 
-def _text(node: Text) -> RowCondition:
+def _text(node: nodes.Text) -> RowCondition:
     """The index finds words and phrases. Messages with more words than it has positions keep their words in order in
     `folded`, where phrases are looked for."""
     words = words_of(node.words)
@@ -209,7 +201,7 @@ class PostgresQuestions:
     def __init__(self, connections: ArchiveConnections) -> None:
         self._connections = connections
 
-    def ask(self, node: Node, accounts: Sequence[str] | None, time_left: TimeLeft) -> PostgresQuestion:
+    def ask(self, node: nodes.Node, accounts: Sequence[str] | None, time_left: TimeLeft) -> PostgresQuestion:
         names = None if accounts is None else sorted({account_name(account) for account in accounts})
         return PostgresQuestion(self._connections, node, names, time_left)
 
@@ -222,7 +214,7 @@ class PostgresQuestions:
 
 class PostgresQuestion:
     def __init__(
-        self, connections: ArchiveConnections, node: Node, accounts: Sequence[str] | None, time_left: TimeLeft
+        self, connections: ArchiveConnections, node: nodes.Node, accounts: Sequence[str] | None, time_left: TimeLeft
     ) -> None:
         self._connections = connections
         self._node = node
@@ -311,7 +303,7 @@ class _Asked:
     def __init__(
         self,
         session: ArchiveSession,
-        node: Node,
+        node: nodes.Node,
         names: Sequence[str] | None,
         time_left: TimeLeft,
         after: AfterRow | None = None,
@@ -378,8 +370,21 @@ class _Asked:
         phrases, body = shown(self._node)
         sql = f"SELECT {COLUMNS}, {body} FROM archive.messages m WHERE m.account = ANY(%s) AND m.id = ANY(%s)"
         rows = self._query(sql, (sorted({account for account, _ in found}), [row_id for _, row_id in found]))
-        hits = {(row[0], row[1]): SearchHit(read_row(row), snippet(row[-1], phrases)) for row in rows}
+        snippets = {(row[0], row[1]): snippet(row[-1], phrases) for row in rows}
+        snippets |= self._attached(snippets)
+        hits = {(row[0], row[1]): SearchHit(read_row(row), snippets[row[0], row[1]]) for row in rows}
         return tuple(hits[one] for one in found if one in hits)
+
+    def _attached(self, found: Mapping[Found, Snippet]) -> dict[Found, Snippet]:
+        """Snippets of attachments, where those are to be shown."""
+        wanted = shown_of_attachments(self._node)
+        if wanted is None or not (where := wanted.ids(found)):
+            return {}
+        texts: dict[Found, list[tuple[str, str]]] = defaultdict(list)
+        accounts, ids = sorted({account for account, _ in where}), [row_id for _, row_id in where]
+        for account, row_id, name, text in texts_in(self._db, accounts, ids):
+            texts[account, row_id].append((name, text))
+        return attachment_snippets(texts, wanted)
 
     def position(self, found: Found) -> AfterRow:
         account, row_id = found
@@ -416,19 +421,19 @@ class _Asked:
         )
         return RowCondition(f"{sql} LIMIT %s", (list(self._accounts), *where.values, *order_values, limit))
 
-    def _narrowed(self, folded: Node) -> Iterator[RowCondition]:
+    def _narrowed(self, folded: nodes.Node) -> Iterator[RowCondition]:
         """Conditions that few messages satisfy are evaluated first, as lists of ids."""
-        parts = folded.parts if isinstance(folded, And) else (folded,)
+        parts = folded.parts if isinstance(folded, nodes.And) else (folded,)
         for part in parts:
-            if isinstance(part, Labelled):
+            if isinstance(part, nodes.Labelled):
                 sql = "SELECT id FROM archive.message_labels WHERE label = ANY(%s) LIMIT %s"
                 ids = [row_id for (row_id,) in self._db.query(sql, (self._labels[part.label], _RARE + 1))]
                 if len(ids) <= _RARE:
                     yield RowCondition("m.id = ANY(%s)", (ids,))
-            elif isinstance(part, MessageId):
+            elif isinstance(part, nodes.MessageId):
                 yield self._named(part)
 
-    def _named(self, part: MessageId) -> RowCondition:
+    def _named(self, part: nodes.MessageId) -> RowCondition:
         hashes = RowConditions({}, ()).of(part).values[0]
         sql = "SELECT id FROM archive.register WHERE account = ANY(%s) AND message_hash = ANY(%s)"
         found = self._db.query(sql, (list(self._accounts), hashes))

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from postroom.archive.layout import account_name
-from postroom.archive.messages import IncomingMail, Provenance
+from postroom.archive.coverage import joined_text
+from postroom.archive.messages import IncomingMail, Provenance, account_name
+from postroom.archive.postgres.attachment_texts import readings_of
 from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSession
 from postroom.archive.postgres.reader import raw_of
 from postroom.archive.postgres.schema import Partition, find_account, lock_account, partitions
@@ -123,7 +124,7 @@ class PostgresVerification:
             rows = session.query("SELECT id FROM archive.register WHERE account = %s AND key = %s", (account, key))
             for (row_id,) in rows:
                 texts = prepare(IncomingMail(raw_of(session, account, row_id), Provenance.IMPORT)).texts
-                entry = indexed(texts)
+                entry = indexed(texts, joined_text(readings_of(session, account, row_id)))
                 session.query(
                     "INSERT INTO archive.entries (account, id, size, has_attachment, tokens, folded) "
                     "SELECT account, id, size, has_attachment, %s::tsvector, %s FROM archive.messages "
@@ -148,7 +149,7 @@ class PostgresVerification:
                 "SELECT account, to_jsonb(gone) FROM gone",
                 (account, key),
             )
-            for table in ("entries", "message_labels"):
+            for table in ("entries", "message_labels", "readings"):
                 session.query(
                     f"DELETE FROM archive.{table} t USING archive.register r "
                     "WHERE r.account = %s AND r.key = %s AND t.account = r.account AND t.id = r.id",

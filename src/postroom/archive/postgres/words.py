@@ -32,11 +32,12 @@ TAGS = {
     TextField.SUBJECT: "s:",
     TextField.LIST: "l:",
     TextField.FILENAME: "n:",
+    TextField.ATTACHMENT: "a:",
 }
 """What stands before a word in the index; no word has a colon."""
 
 FOLDED_IN = {
-    TextField.ANY: (1, 2, 3, 4, 5, 6, 7),
+    TextField.ANY: (1, 2, 3, 4, 5, 6, 7, 9),
     TextField.FROM: (2,),
     TextField.TO: (3, 5),
     TextField.CC: (4,),
@@ -44,11 +45,13 @@ FOLDED_IN = {
     TextField.SUBJECT: (1,),
     TextField.LIST: (8,),
     TextField.FILENAME: (7,),
+    TextField.ATTACHMENT: (9,),
 }
-"""Which of a message's folded texts belong to a field: as `Texts` has them, counted from one."""
+"""Which of a message's folded texts belong to a field: as `Texts` has them, counted from one, then the attachments."""
 
-# The field of `Texts`, the tags under which its words are found, and their weight when mail is ranked. The body comes
-# last: positions are numbered up to a limit.
+_ATTACHMENTS = "attachments"
+# The field of `Texts`, the tags under which its words are found, and their weight when mail is ranked. The long
+# ones come last: positions are numbered up to a limit.
 _FIELDS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("subject", ("", "s:"), "A"),
     ("sender", ("", "f:"), "B"),
@@ -58,6 +61,7 @@ _FIELDS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("filenames", ("", "n:"), "C"),
     ("list", ("l:",), ""),
     ("body", ("",), ""),
+    (_ATTACHMENTS, ("", "a:"), ""),
 )
 
 
@@ -102,16 +106,19 @@ class Indexed:
     """As PostgreSQL reads a tsvector."""
     folded: list[str] | None
     """All words of each field in their order, where there are more positions than a tsvector can hold."""
+    has_room: bool = True
+    """False: the index has no room for some words of attachments."""
 
     @property
     def lexemes(self) -> set[str]:
         return {token.split("'")[1] for token in self.tokens.split()}
 
 
-def indexed(texts: Texts) -> Indexed:
+def indexed(texts: Texts, attachments: str = "") -> Indexed:
+    """`attachments` is the text of all of them."""
     positions: dict[str, list[str]] = {}
-    folded = {name: words_of(getattr(texts, name)) for name in Texts._fields}
-    position, size, is_whole = 0, 0, True
+    folded = {name: words_of(text) for name, text in (*texts._asdict().items(), (_ATTACHMENTS, attachments))}
+    position, size, is_whole, has_room = 0, 0, True, True
     for name, tags, weight in _FIELDS:
         for word in folded[name]:
             position += 1
@@ -123,6 +130,7 @@ def indexed(texts: Texts) -> Indexed:
                     needed = len(lexeme.encode()) + _OVERHEAD_BYTES
                     if size + needed + _POSITION_BYTES > _MOST_BYTES:
                         is_whole = False
+                        has_room = has_room and name != _ATTACHMENTS
                         continue
                     size += needed
                     known = positions[lexeme] = []
@@ -135,7 +143,7 @@ def indexed(texts: Texts) -> Indexed:
     tokens = " ".join(
         f"'{lexeme}':{','.join(found)}" if found else f"'{lexeme}'" for lexeme, found in positions.items()
     )
-    return Indexed(tokens, None if is_whole else [around(folded[name]) for name in Texts._fields])
+    return Indexed(tokens, None if is_whole else [around(words) for words in folded.values()], has_room)
 
 
 def around(words: Iterable[str]) -> str:

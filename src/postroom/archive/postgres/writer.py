@@ -15,9 +15,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 from typing import Any, Self, TypeVar
 
-from postroom.archive.backend import ImportPosition
-from postroom.archive.layout import account_name
-from postroom.archive.messages import IncomingMail, Relabelling, StoredMessage, StoreOutcome, Submission
+from postroom.archive.backend import COUNTS_ROW, ImportPosition, counts_in, counts_mark
+from postroom.archive.coverage import MessageReadings
+from postroom.archive.messages import IncomingMail, Relabelling, StoredMessage, StoreOutcome, Submission, account_name
+from postroom.archive.postgres.attachment_texts import record_readings
 from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSession
 from postroom.archive.postgres.insertion import AccountLabels, IndexedMail, PostgresInsertion, new_ids
 from postroom.archive.postgres.schema import (
@@ -136,6 +137,9 @@ class PostgresArchiveWriter:
 
         return self._change(email, gmail_ids, change)
 
+    def record_readings(self, email: str, messages: Sequence[MessageReadings]) -> None:
+        self._in_turn(email, lambda session, account: record_readings(session, account, messages))
+
     def import_positions(self, source: str) -> PostgresImportPositions:
         return PostgresImportPositions(self._connections, source)
 
@@ -231,13 +235,19 @@ class PostgresImportPositions:
         rows = self._connections.query(sql, (self._source, _hash(file), identity))
         return int(rows[0][0]) if rows else 0
 
-    def remember(self, marks: Mapping[str, ImportPosition]) -> None:
+    def counts(self) -> dict[str, float]:
+        sql = "SELECT identity FROM archive.imports WHERE source = %s AND file = %s"
+        rows = self._connections.query(sql, (self._source, _hash(COUNTS_ROW))) if self._is_resumed else []
+        return counts_in(rows[0][0]) if rows else {}
+
+    def remember(self, marks: Mapping[str, ImportPosition], counts: Mapping[str, float]) -> None:
         sql = (
             "INSERT INTO archive.imports VALUES (%s, %s, %s, %s) ON CONFLICT (source, file) "
             "DO UPDATE SET identity = excluded.identity, position = excluded.position"
         )
         with self._connections.session() as session, session.transaction():
-            session.many(sql, [(self._source, _hash(file), *mark) for file, mark in marks.items()])
+            rows = {**marks, COUNTS_ROW: counts_mark(counts)}
+            session.many(sql, [(self._source, _hash(file), *mark) for file, mark in rows.items()])
 
     def forget(self) -> None:
         self._connections.query("DELETE FROM archive.imports WHERE source = %s", (self._source,))

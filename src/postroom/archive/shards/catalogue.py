@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from postroom.archive.layout import ShardName, path_of
+from postroom.archive.messages import ShardName, path_of
 from postroom.archive.shards.reader import ShardReader, shards_on_disk
 from postroom.archive.shards.shard_file import is_damage, storage_error
 from postroom.archive.status import ShardInfo

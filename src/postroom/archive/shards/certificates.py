@@ -25,7 +25,7 @@ from postroom.archive.certificates import (
     RemovalResult,
     certificate_of,
 )
-from postroom.archive.layout import account_name, folder_of
+from postroom.archive.messages import account_name, folder_of
 from postroom.archive.shards.shard_file import storage_error, uri_path
 from postroom.domain.errors import Fatal, NewerSchema
 

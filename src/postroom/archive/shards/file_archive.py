@@ -1,4 +1,5 @@
-"""The archive as files: SQLite shards below a folder, written by one process at a time, copied while it writes.
+"""The archive as files: SQLite shards below a folder, written by one process at a time, copied while it writes; and the
+counts of what each shard holds.
 
 A copy takes the catalogue, certificates and import positions before the shards, so they never claim more than the
 copied shards hold. Shards in quarantine are left out.
@@ -9,17 +10,15 @@ from __future__ import annotations
 import shutil
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
 from postroom.archive.backend import MailWriter, StillAlone
 from postroom.archive.certificates import Certificate, Removal, RemovalResult
-from postroom.archive.layout import account_name, folder_of, path_of
-from postroom.archive.messages import (
-    ArchivedMessage,
-)
+from postroom.archive.messages import SLOT_BITS, ArchivedMessage, ShardName, account_name, folder_of, path_of
 from postroom.archive.search import Search
 from postroom.archive.shards import certificates
 from postroom.archive.shards import ownership as sync_mark
@@ -28,16 +27,74 @@ from postroom.archive.shards.certificates import CERTIFICATES_FILE as CERTIFICAT
 from postroom.archive.shards.certificates import Certificates
 from postroom.archive.shards.ownership import SYNC_MARK_FILE as SYNC_MARK
 from postroom.archive.shards.ownership import Ownership
-from postroom.archive.shards.reader import FileArchiveReader, portions, shards_on_disk
+from postroom.archive.shards.reader import FileArchiveReader, ShardReader, portions, shards_on_disk
 from postroom.archive.shards.searching import search_shards
-from postroom.archive.shards.statistics import count_shards
 from postroom.archive.shards.verification import repair, verify
 from postroom.archive.shards.writer import FileArchiveWriter
-from postroom.archive.statistics import ShardStatistics
+from postroom.archive.statistics import (
+    RESPONSE_WITHIN_MS,
+    SIZE_NUMBER,
+    Groups,
+    ShardStatistics,
+    StatisticsBy,
+    Turn,
+    all_groups,
+)
 from postroom.archive.status import Progress, Repair, ShardInfo, SyncMark, VerifyReport
 from postroom.db.snapshot import Copied, copy_sqlite
 from postroom.domain.clock import Clock
 from postroom.settings import ArchiveSettings
+
+_TALLY = "count(*), sum(m.size), sum(m.has_attachment)"
+_STATEMENTS = {
+    StatisticsBy.SENDER: f"SELECT r.address, {_TALLY} FROM messages m JOIN recipients r USING (id) "
+    "WHERE r.kind = 'from' GROUP BY r.address",
+    StatisticsBy.MONTH: f"SELECT strftime('%Y-%m', m.date_ms / 1000, 'unixepoch') AS month, {_TALLY} "
+    "FROM messages m GROUP BY month",
+    StatisticsBy.HOUR: f"SELECT strftime('%H', m.date_ms / 1000, 'unixepoch') AS hour, {_TALLY} "
+    "FROM messages m GROUP BY hour",
+    StatisticsBy.SIZE: f"SELECT {SIZE_NUMBER.format(size='m.size')} AS number, {_TALLY} "
+    "FROM messages m GROUP BY number",
+    StatisticsBy.LABEL: f"SELECT l.name, {_TALLY} FROM message_labels ml JOIN labels l USING (label) "
+    "JOIN messages m ON m.id = ml.id GROUP BY l.label",
+    StatisticsBy.TYPE: "SELECT filename, count(DISTINCT id), sum(size), count(*) FROM attachments GROUP BY filename",
+}
+_TURNS = """
+    SELECT m.thread_id, m.date_ms, r.address, s.id IS NOT NULL, ? FROM messages m
+    JOIN recipients r ON r.id = m.id AND r.kind = 'from'
+    LEFT JOIN message_labels s ON s.id = m.id AND s.label = (SELECT label FROM labels WHERE name = 'SENT')
+    WHERE m.id >= ?"""
+
+
+def count_shards(root: Path, known: Mapping[str, str]) -> Iterator[ShardStatistics]:
+    names = shards_on_disk(root)
+    for before, name in zip([None, *names], names, strict=False):
+        stamp = _stamp(path_of(root, name))
+        groups = None if known.get(str(name)) == stamp else _groups(root, name, before)
+        yield ShardStatistics(name.account, str(name), stamp, groups)
+
+
+def _stamp(path: Path) -> str:
+    """Taken before counting, so that a change meanwhile is counted next time."""
+    parts = []
+    for file in (path, path.with_name(f"{path.name}-wal")):
+        try:
+            found = file.stat()
+            parts.append(f"{found.st_mtime_ns:x}.{found.st_size:x}" if found.st_size else "none")
+        except FileNotFoundError:
+            parts.append("none")  # an empty log means the same; a reader may make one
+    return "-".join(parts)
+
+
+def _groups(root: Path, name: ShardName, before: ShardName | None) -> Groups:
+    turns: list[Turn] = []
+    if before is not None and before.account == name.account:
+        since_ms = int(datetime(name.year, 1, 1, tzinfo=UTC).timestamp() * 1_000) - RESPONSE_WITHIN_MS
+        with closing(ShardReader(root, before)) as shard:
+            turns += (Turn(*row) for row in shard.query(_TURNS, (False, max(0, since_ms) << SLOT_BITS)))
+    with closing(ShardReader(root, name)) as shard:
+        turns += (Turn(*row) for row in shard.query(_TURNS, (True, 0)))
+        return all_groups(shard.query, _STATEMENTS, turns, name.account)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,16 @@ by the rules of `identity`.
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from postroom.archive import layout
+from postroom.archive import messages as layout
 from postroom.archive.identity import reconcile
 from postroom.archive.messages import IncomingMail, Provenance, StoredMessage, StoreOutcome
 from postroom.archive.preparing import Cut, PreparedMail, Texts, pack
+from postroom.archive.shards.shard_file import has_attachment_texts
 from postroom.mail.parsing import UNREADABLE
 
 _SEARCH_COLUMNS = ", ".join(Texts._fields)
@@ -43,11 +46,48 @@ class ShardInsertion:
         """After a rollback, labels that were made in the transaction do not exist."""
         self._labels.clear()
 
+    def put_all(self, mails: Sequence[PreparedMail]) -> list[StoredMessage]:
+        """Store these. What nothing here or among them can be the same as is inserted together, table by table."""
+        known = self._known_among(mails)
+        new = [mail for mail in mails if mail.key not in known and mail.message_id not in known]
+        stored = dict(zip(map(id, new), self._insert_all(new), strict=True))
+        return [stored.get(id(mail)) or self.put(mail) for mail in mails]
+
+    def _known_among(self, mails: Sequence[PreparedMail]) -> set[str]:
+        """Keys and Message-IDs that are here already, or that several of these have."""
+        names = Counter(mail.key for mail in mails) + Counter(mail.message_id for mail in mails)
+        marks = ", ".join("?" * len(mails))
+        found = self._db.execute(
+            f"SELECT key FROM messages WHERE key IN ({marks}) "
+            f"UNION ALL SELECT message_id FROM messages WHERE message_id IN ({marks})",
+            [*(mail.key for mail in mails), *(mail.message_id for mail in mails)],
+        )
+        return {name for name, count in names.items() if count > 1}.union(name for (name,) in found)
+
+    def _insert_all(self, mails: Sequence[PreparedMail]) -> list[StoredMessage]:
+        given: dict[int, int] = {}  # the largest id that was given in a millisecond, by its first
+
+        def largest_taken(first: int) -> int | None:
+            return given[first] if first in given else self._largest_taken(first)
+
+        rows: list[tuple[int, PreparedMail]] = []
+        for mail in mails:
+            row_id = layout.free_id(mail.date_ms, largest_taken)
+            given[row_id - row_id % layout.SLOTS] = row_id
+            rows.append((row_id, mail))
+        self._write_messages(rows)
+        self._write_rest(rows)
+        labels = [(self._label(name), row_id) for row_id, mail in rows for name in sorted(mail.mail.labels or ())]
+        self._db.executemany("INSERT INTO message_labels (label, id) VALUES (?, ?)", labels)
+        return [self._proof(row_id, mail) for row_id, mail in rows]
+
+    def _proof(self, row_id: int, mail: PreparedMail) -> StoredMessage:
+        return StoredMessage(mail.key, self._shard, row_id, mail.sha256.hex(), StoreOutcome.STORED, mail.trouble)
+
     def put(self, mail: PreparedMail) -> StoredMessage:
         known = self._find(mail)
         if known is None:
-            row_id = self._insert(mail)
-            return StoredMessage(mail.key, self._shard, row_id, mail.sha256.hex(), StoreOutcome.STORED, mail.trouble)
+            return self._insert_all([mail])[0]
         found = reconcile(known, mail)
         if found.learns_labels:
             self._learn_labels(known.id, mail.mail)
@@ -68,6 +108,10 @@ class ShardInsertion:
 
     def set_labels(self, row_id: int, labels: frozenset[str]) -> None:
         self._db.execute("DELETE FROM message_labels WHERE id = ?", (row_id,))
+        self._give_labels(row_id, labels)
+
+    def _give_labels(self, row_id: int, labels: frozenset[str]) -> None:
+        """To a message that has none."""
         self._db.executemany(
             "INSERT INTO message_labels (label, id) VALUES (?, ?)",
             [(self._label(name), row_id) for name in sorted(labels)],
@@ -125,7 +169,7 @@ class ShardInsertion:
             "date_ms = ?, thread_id = CASE WHEN gmail_id IS NULL THEN ? ELSE thread_id END WHERE id = ?",
             (*_facts(mail)[3:7], mail.message_id, mail.date_ms, mail.thread_id, known.id),
         )
-        self._write_rest(known.id, mail)
+        self._write_rest([(known.id, mail)])
 
     def _adopt(self, known: _Known, mail: PreparedMail) -> None:
         self._db.execute(
@@ -139,17 +183,15 @@ class ShardInsertion:
         ).fetchone()
         return row[0]
 
-    def _insert(self, mail: PreparedMail) -> int:
-        row_id = layout.free_id(mail.date_ms, self._largest_taken)
-        self._db.execute(
+    def _write_messages(self, rows: Sequence[tuple[int, PreparedMail]]) -> None:
+        self._db.executemany(
             "INSERT INTO messages (id, key, gmail_id, thread_id, message_id, date_ms, sha256, size, provenance, "
             "sender, subject, has_attachment, problems, stored_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (row_id, mail.key, mail.mail.gmail_id, mail.thread_id, mail.message_id, mail.date_ms, *_facts(mail)),
+            [
+                (row_id, mail.key, mail.mail.gmail_id, mail.thread_id, mail.message_id, mail.date_ms, *_facts(mail))
+                for row_id, mail in rows
+            ],
         )
-        self._write_rest(row_id, mail)
-        if mail.mail.labels:
-            self.set_labels(row_id, mail.mail.labels)
-        return row_id
 
     def _write_contents(self, row_id: int, mail: PreparedMail) -> None:
         self._db.execute(
@@ -157,37 +199,41 @@ class ShardInsertion:
             "problems = ?, stored_at = ?, message_id = ?, deleted_at_source = NULL WHERE id = ?",
             (*_facts(mail), mail.message_id, row_id),
         )
-        self._write_rest(row_id, mail)
+        self._write_rest([(row_id, mail)])
 
-    def _write_rest(self, row_id: int, mail: PreparedMail) -> None:
+    def _write_rest(self, rows: Sequence[tuple[int, PreparedMail]]) -> None:
+        """Everything derived from the bytes of messages of which nothing is written yet."""
         db = self._db
-        db.execute("INSERT INTO raw (id, codec, data) VALUES (?, ?, ?)", (row_id, *mail.packed))
-        for number, piece in enumerate(mail.cuts):
-            db.execute(
-                "INSERT INTO raw_pieces (id, position, number, piece) VALUES (?, ?, ?, ?)",
-                (row_id, piece.position, number, self._piece(piece)),
-            )
-        for table, id in (("texts", "id"), ("search", "rowid")):
-            db.execute(
-                f"INSERT INTO {table} ({id}, {_SEARCH_COLUMNS}) VALUES (?, {_SEARCH_MARKS})", (row_id, *mail.texts)
-            )
+        db.executemany("INSERT INTO raw (id, codec, data) VALUES (?, ?, ?)", [(id, *mail.packed) for id, mail in rows])
+        db.executemany(
+            "INSERT INTO raw_pieces (id, position, number, piece) VALUES (?, ?, ?, ?)",
+            [
+                (id, piece.position, number, self._piece(piece))
+                for id, mail in rows
+                for number, piece in enumerate(mail.cuts)
+            ],
+        )
+        texts = [(id, *mail.texts) for id, mail in rows]
+        db.executemany(f"INSERT INTO texts (id, {_SEARCH_COLUMNS}) VALUES (?, {_SEARCH_MARKS})", texts)
+        db.executemany(f"INSERT INTO search (rowid, {_SEARCH_COLUMNS}) VALUES (?, {_SEARCH_MARKS})", texts)
         db.executemany(
             "INSERT INTO recipients (id, kind, address, name) VALUES (?, ?, ?, ?)",
-            [(row_id, *recipient) for recipient in mail.recipients],
+            [(id, *recipient) for id, mail in rows for recipient in mail.recipients],
         )
         db.executemany(
             "INSERT INTO attachments (id, number, filename, content_type, size, sha256) VALUES (?, ?, ?, ?, ?, ?)",
-            [(row_id, number, *attachment) for number, attachment in enumerate(mail.attachments)],
+            [(id, number, *attachment) for id, mail in rows for number, attachment in enumerate(mail.attachments)],
         )
 
     def _remove_contents(self, row_id: int) -> None:
-        """Delete everything derived from the bytes; the full-text index needs the old texts for that."""
-        self._db.execute(
-            f"INSERT INTO search (search, rowid, {_SEARCH_COLUMNS}) SELECT 'delete', id, {_SEARCH_COLUMNS} FROM texts "
-            "WHERE id = ?",
-            (row_id,),
-        )
-        for table in ("raw", "raw_pieces", "texts", "recipients", "attachments"):
+        """Delete everything derived from the bytes."""
+        tables = ["raw", "raw_pieces", "texts", "recipients", "attachments"]
+        if has_attachment_texts(self._db):
+            unindex(self._db, row_id, f"{_SEARCH_COLUMNS}, attachments")
+            tables.append("readings")
+        else:
+            unindex(self._db, row_id, _SEARCH_COLUMNS)
+        for table in tables:
             self._db.execute(f"DELETE FROM {table} WHERE id = ?", (row_id,))
 
     def _piece(self, piece: Cut) -> int:
@@ -205,6 +251,22 @@ class ShardInsertion:
             row = self._db.execute("SELECT label FROM labels WHERE name = ?", (name,)).fetchone()
             self._labels[name] = int(row[0])
         return self._labels[name]
+
+
+def unindex(connection: sqlite3.Connection, row_id: int, columns: str) -> None:
+    """Remove a message from the full-text index, which needs the old texts for that."""
+    connection.execute(
+        f"INSERT INTO search (search, rowid, {columns}) SELECT 'delete', id, {columns} FROM texts WHERE id = ?",
+        (row_id,),
+    )
+
+
+def index_with_attachments(connection: sqlite3.Connection, row_id: int, text: str) -> None:
+    """Index a message anew, with this text of its attachments. The shard has room for it."""
+    columns = f"{_SEARCH_COLUMNS}, attachments"
+    unindex(connection, row_id, columns)
+    connection.execute("UPDATE texts SET attachments = ? WHERE id = ?", (text or None, row_id))
+    connection.execute(f"INSERT INTO search (rowid, {columns}) SELECT id, {columns} FROM texts WHERE id = ?", (row_id,))
 
 
 def _facts(mail: PreparedMail) -> tuple[object, ...]:

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from postroom.archive.layout import account_name, folder_of
+from postroom.archive.messages import account_name, folder_of
 from postroom.archive.shards.shard_file import rename_durably
 from postroom.archive.status import OwnedElsewhere, Owner, SyncMark
 from postroom.domain.errors import Fatal

@@ -11,25 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from heapq import merge
 from itertools import groupby, islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from postroom.archive.layout import (
-    LARGEST_ID,
-    ShardName,
-    account_name,
-    cursor_of,
-    date_of_id,
-    first_id,
-    folder_of,
-    id_range,
-    parse_filename,
-    parse_name,
-    path_of,
-    read_cursor,
-)
+from postroom.archive.coverage import PartState, TextCoverage, UnindexedPart, WaitingAttachments, added_up
 from postroom.archive.messages import (
+    LARGEST_ID,
     MOST_FOUND,
     AccountHolding,
     ArchivedAttachment,
@@ -38,13 +27,27 @@ from postroom.archive.messages import (
     KnownId,
     MessageReference,
     PersonWrittenTo,
+    ShardName,
+    account_name,
+    cursor_of,
+    date_of_id,
+    first_id,
+    folder_of,
+    id_range,
     only_match,
+    parse_filename,
+    parse_name,
+    path_of,
+    read_cursor,
     wanted_by,
 )
 from postroom.archive.preparing import Cut, Packed, unpack
 from postroom.archive.reader import FACTS, PORTION, ArchiveReader, archived_message, whole_message
-from postroom.archive.shards.shard_file import open_for_reading, storage_error
+from postroom.archive.shards import attachment_texts
+from postroom.archive.shards.shard_file import has_attachment_texts, open_for_reading, storage_error
 from postroom.domain.errors import Fatal
+from postroom.mail.parsing import UNREADABLE
+from postroom.reading.documents import EXTRACTOR_VERSION
 
 _IDS_AT_ONCE = 1_000
 MESSAGE_COLUMNS = (
@@ -58,7 +61,7 @@ def shards_on_disk(root: Path, account: str | None = None) -> list[ShardName]:
     """Every shard file below the archive, by account and date."""
     folders = [account] if account else [unquote(name) for name in _names(root)]
     found = [parse_filename(folder, name) for folder in folders for name in _names(folder_of(root, folder))]
-    return sorted(name for name in found if name is not None)
+    return sorted((name for name in found if name is not None), key=attrgetter("account", "year", "part"))
 
 
 def _names(folder: Path) -> list[str]:
@@ -90,6 +93,16 @@ class ShardReader:
     def message(self, key: str) -> ArchivedMessage | None:
         rows = self.query(f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE key = ?", (key,))
         return self.read_row(rows[0]) if rows else None
+
+    def messages(self, row_ids: Sequence[int]) -> dict[int, ArchivedMessage]:
+        """By their row ids."""
+        marks = ", ".join("?" * len(row_ids))
+        rows = self.query(f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE id IN ({marks})", tuple(row_ids))
+        return {message.row_id: message for message in map(self.read_row, rows)}
+
+    def has_attachment_texts(self) -> bool:
+        """Whether the shard can hold texts of attachments; the writer may change that at any time."""
+        return has_attachment_texts(self._connection)
 
     def read_row(self, row: Sequence[Any]) -> ArchivedMessage:
         """A row of MESSAGE_COLUMNS as a message."""
@@ -207,12 +220,45 @@ class FileArchiveReader(ArchiveReader):
     def raw_of(self, message: ArchivedMessage) -> bytes:
         return self.shard_of(message).raw(message.row_id)
 
+    def senders_of(self, message: ArchivedMessage) -> tuple[str, ...]:
+        sql = (
+            "SELECT address, (SELECT problems FROM messages m WHERE m.id = r.id) "
+            "FROM recipients r INDEXED BY recipients_id WHERE r.id = ? AND kind = 'from'"
+        )
+        rows = self.shard_of(message).query(sql, (message.row_id,))
+        return tuple(address for address, problems in rows if not (problems or "").startswith(UNREADABLE))
+
     def body_of(self, message: ArchivedMessage) -> str:
         rows = self.shard_of(message).query("SELECT body FROM texts WHERE id = ?", (message.row_id,))
         return str(rows[0][0]) if rows else ""
 
     def attachments_of(self, message: ArchivedMessage) -> Iterator[ArchivedAttachment]:
         return self.shard_of(message).attachments(message.row_id)
+
+    def waiting_attachments(
+        self, email: str, after: ArchivedMessage | None, limit: int, version: int = EXTRACTOR_VERSION
+    ) -> list[WaitingAttachments]:
+        found: list[WaitingAttachments] = []
+        last = None if after is None else parse_name(after.shard)
+        for shard in self.shards(email):
+            if last is not None and (shard.name.year, shard.name.part) > (last.year, last.part):
+                continue
+            below = after.row_id if after is not None and shard.name == last else None
+            found += attachment_texts.waiting_in(shard, below, limit - len(found), version)
+            if len(found) >= limit:
+                break
+        return found
+
+    def coverage(self, email: str | None = None, version: int = EXTRACTOR_VERSION) -> TextCoverage:
+        return added_up(attachment_texts.coverage_of(shard, version) for shard in self.shards(email))
+
+    def unindexed(self, state: PartState, limit: int, email: str | None = None) -> list[UnindexedPart]:
+        found: list[UnindexedPart] = []
+        for shard in self.shards(email):
+            found += attachment_texts.unindexed_in(shard, state, limit - len(found))
+            if len(found) >= limit:
+                break
+        return found
 
     def walk(
         self, email: str, date_from: date, date_to: date, after: str | None, limit: int

@@ -9,18 +9,17 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from postroom.archive.folding import LabelIndex, fold, labels_in
-from postroom.archive.layout import LARGEST_ID, ShardName, account_name, parse_filename, year_of
-from postroom.archive.messages import ArchivedMessage
+from postroom.archive.folding import LabelIndex, fold, labels_in, without_attachment_text
+from postroom.archive.messages import LARGEST_ID, ArchivedMessage, ShardName, account_name, parse_filename, year_of
 from postroom.archive.search import (
     MOST_RANKED,
     AfterMessage,
@@ -34,9 +33,10 @@ from postroom.archive.search import (
     after_rank,
 )
 from postroom.archive.shards import selecting
+from postroom.archive.shards.attachment_texts import texts_in
 from postroom.archive.shards.reader import MESSAGE_COLUMNS, ShardReader, shards_on_disk
-from postroom.archive.shards.selecting import Select
-from postroom.archive.snippets import shown, snippet
+from postroom.archive.shards.selecting import Select, Statement
+from postroom.archive.snippets import attachment_snippets, shown, shown_of_attachments, snippet
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, Fatal, PostroomError, Retryable
 from postroom.mail.query import span
@@ -84,6 +84,8 @@ class ShardQuestion:
         self._names = _within(node, shards.names(accounts))
         self._labels = tuple(dict.fromkeys(labels_in(node)))
         self._plans: dict[Hashable, list[Select]] = {}
+        self._statements: dict[tuple[int, int, int | None], list[Statement]] = {}
+        """The newest of a plan, by its identity (a plan lives as long as this), and from where how many."""
         self._problems: dict[ShardName, str] = {}
         self._lock = threading.Lock()
 
@@ -186,8 +188,11 @@ class ShardQuestion:
         below = after.below(name) if after is not None and name.year == after.shard.year else None
 
         def ask(reader: SearchReader) -> list[int]:
-            parts = [select.newest(limit, below) for select in self._selects(reader)]
-            ids = {id for part in parts for (id,) in reader.query(part.sql, part.values)}
+            plan = self._selects(reader)
+            wanted = (id(plan), limit, below)
+            if (parts := self._statements.get(wanted)) is None:
+                parts = self._statements[wanted] = [select.newest(limit, below) for select in plan]
+            ids = {row_id for part in parts for (row_id,) in reader.query(part.sql, part.values)}
             return sorted(ids, reverse=True)[:limit]
 
         return self._ask(name, ask) or []
@@ -225,9 +230,10 @@ class ShardQuestion:
     def _selects(self, reader: SearchReader, *, by_text: bool = False) -> list[Select]:
         """One plan serves all shards that look the same to this query, and most do."""
         labels = reader.labels()
-        seen = (labels.as_seen_by(self._labels), by_text)
+        seen = (labels.as_seen_by(self._labels), by_text, reader.has_texts)
         if seen not in self._plans:
-            self._plans[seen] = selecting.selects(fold(self._node, labels), labels, by_text=by_text)
+            node = self._node if reader.has_texts else without_attachment_text(self._node)
+            self._plans[seen] = selecting.selects(fold(node, labels), labels, by_text=by_text)
         return self._plans[seen]
 
     def _ask_all(self, ask: Callable[[SearchReader], T]) -> list[T]:
@@ -282,6 +288,8 @@ class SearchReader(ShardReader):
         self._connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         self._labels = LabelIndex(())
         self._version: object = None
+        self.has_texts = False
+        """Of attachments; as of the last call of `labels`."""
         self._is_late: Callable[[], bool] = _never
         self._connection.set_progress_handler(lambda: self._is_late(), _STEPS)
 
@@ -307,6 +315,7 @@ class SearchReader(ShardReader):
         if version != self._version:
             self._labels = LabelIndex(self.query("SELECT label, name FROM labels"), self._is_rare)
             self._version = version
+            self.has_texts = self.has_attachment_texts()
         return self._labels
 
     def _is_rare(self, label: int) -> bool:
@@ -343,15 +352,8 @@ class ShardFolder:
         wanted = {account_name(account) for account in accounts}
         return [name for account in sorted(wanted) for name in shards_on_disk(self._root, account)]
 
-    @contextmanager
-    def reader(self, name: ShardName) -> Iterator[SearchReader]:
-        reader = self._take(name)
-        try:
-            yield reader
-        except BaseException:
-            reader.close()
-            raise
-        self._give_back(reader)
+    def reader(self, name: ShardName) -> AbstractContextManager[SearchReader]:
+        return _Lent(self, self._take(name))
 
     def close(self) -> None:
         with self._lock:
@@ -377,19 +379,41 @@ class ShardFolder:
             self._idle_count -= 1
             return idle.pop()
 
-    def _give_back(self, reader: SearchReader) -> None:
+    def give_back(self, reader: SearchReader) -> None:
         """Keep it for the next search, and let go of what has been idle for the longest time."""
         with self._lock:
-            self._idle[reader.name] = [*self._idle.pop(reader.name, ()), reader]
+            idle = self._idle.pop(reader.name, [])
+            idle.append(reader)
+            self._idle[reader.name] = idle
             self._idle_count += 1
-            surplus = [self._oldest() for _ in range(self._idle_count - (0 if self._is_closed else _MOST_IDLE))]
-        for old in surplus:
+            surplus = self._idle_count - (0 if self._is_closed else _MOST_IDLE)
+            released = [self._oldest() for _ in range(surplus)] if surplus > 0 else ()
+        for old in released:
             old.close()
 
     def _oldest(self) -> SearchReader:
         name = next(name for name, readers in self._idle.items() if readers)
         self._idle_count -= 1
         return self._idle[name].pop(0)
+
+
+class _Lent:
+    """A reader on loan; one that failed is closed and not given back."""
+
+    __slots__ = ("_folder", "_reader")
+
+    def __init__(self, folder: ShardFolder, reader: SearchReader) -> None:
+        self._folder = folder
+        self._reader = reader
+
+    def __enter__(self) -> SearchReader:
+        return self._reader
+
+    def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
+        if kind is not None:
+            self._reader.close()
+        else:
+            self._folder.give_back(self._reader)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -406,7 +430,10 @@ def snippets(reader: SearchReader, node: Node, row_ids: Sequence[int]) -> dict[i
     phrases, column = shown(node)
     marks = ", ".join("?" * len(row_ids))
     rows = reader.query(f"SELECT id, {column} FROM texts WHERE id IN ({marks})", tuple(row_ids))
-    return {row_id: snippet(body, phrases) for row_id, body in rows}
+    found = {row_id: snippet(body, phrases) for row_id, body in rows}
+    attached = shown_of_attachments(node)
+    texts = {} if attached is None else texts_in(reader, attached.ids(found))
+    return found | attachment_snippets(texts, attached)
 
 
 def search_shards(root: Path, clock: Clock | None = None, patience_s: float = 30.0) -> Search:

@@ -15,8 +15,15 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from postroom.archive.layout import LARGEST_ID, ShardName, account_name, parse_name, path_of
-from postroom.archive.messages import ArchivedMessage, IncomingMail
+from postroom.archive.messages import (
+    LARGEST_ID,
+    ArchivedMessage,
+    IncomingMail,
+    ShardName,
+    account_name,
+    parse_name,
+    path_of,
+)
 from postroom.archive.preparing import prepare
 from postroom.archive.shards.catalogue import ShardCatalogue, ShardRecord
 from postroom.archive.shards.ownership import Ownership, forget_mark

@@ -18,10 +18,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from postroom.archive.coverage import MessageReadings
 from postroom.archive.importing.state import ImportState
-from postroom.archive.layout import ShardName, account_name, path_of, year_of
-from postroom.archive.messages import IncomingMail, Relabelling, StoredMessage, Submission
+from postroom.archive.messages import (
+    IncomingMail,
+    Relabelling,
+    ShardName,
+    StoredMessage,
+    Submission,
+    account_name,
+    parse_name,
+    path_of,
+    year_of,
+)
 from postroom.archive.preparing import PreparedMail, prepare
+from postroom.archive.shards.attachment_texts import record_readings
 from postroom.archive.shards.catalogue import ShardCatalogue
 from postroom.archive.shards.insertion import ShardInsertion
 from postroom.archive.shards.ownership import Ownership
@@ -50,7 +61,7 @@ class ShardWriter:
 
     def store(self, mails: Sequence[PreparedMail]) -> Future[list[StoredMessage]]:
         """Store these in one transaction (see `portions`); blocks while the queue is full."""
-        return self.change(lambda connection, insertion: [insertion.put(mail) for mail in mails])
+        return self.change(lambda connection, insertion: insertion.put_all(mails))
 
     def change(self, change: Change[T]) -> Future[T]:
         """Run a change in a transaction of its own; blocks while the queue is full."""
@@ -109,11 +120,12 @@ def portions(mails: Sequence[PreparedMail]) -> list[list[PreparedMail]]:
     cut: list[list[PreparedMail]] = []
     weight = 0
     for mail in mails:
-        if not cut or len(cut[-1]) >= MESSAGES_PER_COMMIT or weight + mail.weight > BYTES_PER_COMMIT:
+        adds = mail.weight
+        if not cut or len(cut[-1]) >= MESSAGES_PER_COMMIT or weight + adds > BYTES_PER_COMMIT:
             cut.append([])
             weight = 0
         cut[-1].append(mail)
-        weight += mail.weight
+        weight += adds
     return cut
 
 
@@ -250,6 +262,19 @@ class FileArchiveWriter:
 
         return self._change(account_name(email), gmail_ids, unmark)
 
+    def record_readings(self, email: str, messages: Sequence[MessageReadings]) -> None:
+        """Index what was read of attachments, a transaction for each shard."""
+        by_shard: dict[ShardName, list[MessageReadings]] = defaultdict(list)
+        for each in messages:
+            by_shard[parse_name(each.message.shard)].append(each)
+        futures = [
+            self._writer(name).change(partial(_record, messages=some))
+            for name, some in by_shard.items()
+            if path_of(self.root, name).exists()
+        ]
+        for future in futures:
+            future.result()
+
     def import_positions(self, source: str) -> ImportState:
         return ImportState(self.root, source)
 
@@ -298,10 +323,11 @@ class FileArchiveWriter:
         """
         by_key = self._locate(account, "key", [mail.key for mail in mails])
         twins = self._locate_twins(account, [mail.message_id for mail in mails])
-        open_parts = {year: self._open_part(account, year) for year in {year_of(mail.date) for mail in mails}}
+        years = [year_of(mail.date) for mail in mails]
+        open_parts = {year: self._open_part(account, year) for year in set(years)}
         return [
-            by_key.get(mail.key) or twins.get((mail.message_id, mail.sha256)) or open_parts[year_of(mail.date)]
-            for mail in mails
+            by_key.get(mail.key) or twins.get((mail.message_id, mail.sha256)) or open_parts[year]
+            for mail, year in zip(mails, years, strict=True)
         ]
 
     def _locate(self, account: str, column: str, values: Sequence[str]) -> dict[str, ShardName]:
@@ -352,6 +378,10 @@ class FileArchiveWriter:
         if name not in self._readers:
             self._readers[name] = ShardReader(self.root, name)
         return self._readers[name]
+
+
+def _record(connection: sqlite3.Connection, insertion: ShardInsertion, messages: Sequence[MessageReadings]) -> None:
+    record_readings(connection, messages)
 
 
 def _row_id(connection: sqlite3.Connection, key: str) -> int:

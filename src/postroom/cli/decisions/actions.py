@@ -18,23 +18,10 @@ from postroom.actions.requests import ActionTarget
 from postroom.actions.snoozes import Snooze
 from postroom.actions.undo import Progress, Survey, Surveyed, UndoSpan, start_undo_many, survey_undo
 from postroom.app import App
-from postroom.app.owner_tools.past_mail_tools import undo_application
+from postroom.app.owner_tools.rule_tools import undo_application
 from postroom.audit import Actor
+from postroom.cli import terminal
 from postroom.cli.session import AccountOption, change_queue, me, with_app
-from postroom.cli.terminal import (
-    DryRunOption,
-    JsonOption,
-    age,
-    console,
-    parse_instant,
-    parse_length,
-    parse_moment,
-    print_json,
-    print_table,
-    printable,
-    read_file,
-    shown,
-)
 from postroom.db import Tx
 from postroom.domain.actions import (
     LARGEST_FILES,
@@ -54,7 +41,7 @@ from postroom.triage import review
 SnoozeId = Annotated[str, typer.Argument(metavar="ID", help="The id of the snooze, as `actions snoozed` shows it.")]
 
 
-def snoozed(account: AccountOption = None, json: JsonOption = False) -> None:
+def snoozed(account: AccountOption = None, json: terminal.JsonOption = False) -> None:
     """List snoozed mail, the next to come back first."""
 
     async def run(app: App) -> list[Snooze]:
@@ -63,13 +50,13 @@ def snoozed(account: AccountOption = None, json: JsonOption = False) -> None:
 
     found = with_app(run)
     if json:
-        print_json(found)
+        terminal.print_json(found)
         return
     rows = ([each.action_id, each.until, each.subject or each.gmail_id, each.label_name] for each in found)
-    print_table(["id", "comes back", "message", "label"], rows, empty="No mail is snoozed.")
+    terminal.print_table(["id", "comes back", "message", "label"], rows, empty="No mail is snoozed.")
 
 
-def wake(action_id: SnoozeId, dry_run: DryRunOption = False) -> None:
+def wake(action_id: SnoozeId, dry_run: terminal.DryRunOption = False) -> None:
     """Bring snoozed mail back now."""
 
     async def run(app: App) -> None:
@@ -77,16 +64,16 @@ def wake(action_id: SnoozeId, dry_run: DryRunOption = False) -> None:
         await app.database.write(lambda tx: waking.wake_now(tx, app.queue, action_id, who, dry_run=dry_run))
 
     with_app(run)
-    console.print("It would come back now." if dry_run else "It will come back as soon as a worker is free.")
+    terminal.console.print("It would come back now." if dry_run else "It will come back as soon as a worker is free.")
 
 
 def reschedule(
     action_id: SnoozeId,
     until: Annotated[str, typer.Argument(metavar="UNTIL", help="When it comes back, with a time zone.")],
-    dry_run: DryRunOption = False,
+    dry_run: terminal.DryRunOption = False,
 ) -> None:
     """Change when snoozed mail comes back."""
-    moment = parse_instant("until", until)
+    moment = terminal.parse_instant("until", until)
     if moment is None:
         raise BadInput("until", "is missing")
 
@@ -97,7 +84,9 @@ def reschedule(
         )
 
     with_app(run)
-    console.print(f"It {'would come' if dry_run else 'comes'} back at {moment.astimezone():%Y-%m-%d %H:%M %Z}.")
+    terminal.console.print(
+        f"It {'would come' if dry_run else 'comes'} back at {moment.astimezone():%Y-%m-%d %H:%M %Z}."
+    )
 
 
 app = typer.Typer(no_args_is_help=True, help="Actions on mail: list, show, undo, or act yourself.")
@@ -125,7 +114,7 @@ def list_(
     account: AccountOption = None,
     before: Annotated[str | None, typer.Option(help="Only actions older than the one with this id.")] = None,
     limit: Annotated[int, typer.Option(help=f"Show at most this many, 1 to {browsing.MOST_LISTED}.")] = 50,
-    json: JsonOption = False,
+    json: terminal.JsonOption = False,
 ) -> None:
     """List actions, newest first."""
 
@@ -137,24 +126,26 @@ def list_(
             rule=rule,
             text=text or None,
             account_id=await _account_id(app, account),
-            since=parse_instant("since", since),
-            until=parse_instant("until", until),
+            since=terminal.parse_instant("since", since),
+            until=terminal.parse_instant("until", until),
             before_id=before,
             limit=limit,
         )
         found = await app.database.read(lambda tx: browsing.list_actions(tx, which))
         if json:
-            print_json([_as_json(each) for each in found])
+            terminal.print_json([_as_json(each) for each in found])
             return
         now = app.clock.now()
-        rows = (_row(each, age(each.action.created_at, now)) for each in found)
-        print_table(["id", "age", "what", "wanted by", "message", "status"], rows, empty="No actions match.")
+        rows = (_row(each, terminal.age(each.action.created_at, now)) for each in found)
+        terminal.print_table(
+            ["id", "age", "what", "requested by", "message", "status"], rows, empty="No actions match."
+        )
 
     with_app(run)
 
 
 @app.command()
-def show(action_id: ActionId, json: JsonOption = False) -> None:
+def show(action_id: ActionId, json: terminal.JsonOption = False) -> None:
     """Show one action: what it did, why, its status, and how to undo it."""
 
     async def run(app: App) -> None:
@@ -164,7 +155,7 @@ def show(action_id: ActionId, json: JsonOption = False) -> None:
 
         found, obstacle = await app.database.read(read)
         if json:
-            print_json({**_as_json(found), "can_be_undone": obstacle is None})
+            terminal.print_json({**_as_json(found), "can_be_undone": obstacle is None})
         else:
             _print_action(found, obstacle)
 
@@ -191,13 +182,13 @@ def do_(
     yes: Annotated[
         bool, typer.Option("--yes", help="For delete, which cannot be undone: do not ask for confirmation.")
     ] = False,
-    dry_run: DryRunOption = False,
-    json: JsonOption = False,
+    dry_run: terminal.DryRunOption = False,
+    json: terminal.JsonOption = False,
 ) -> None:
     """Act on a message that is still in its mailbox. A worker carries it out; `actions show` shows the result."""
     given: dict[str, Any] = {"label": label, "until": until, "to": to, "cc": cc, "subject": subject, "note": note}
     given |= {"body": body, "body_html": body_html, "references": reference, "attachments": _files(attach or [])}
-    given |= parse_length("for", for_) if for_ is not None else {}
+    given |= terminal.parse_length("for", for_) if for_ is not None else {}
     wanted = _wanted(type, {name: value for name, value in given.items() if value not in (None, [])})
 
     async def run(app: App) -> str | None:
@@ -205,16 +196,16 @@ def do_(
         if dry_run:
             return None
         if wanted.type is ActionType.DELETE and not yes:
-            which = printable(f"{target.subject or '(no subject)'} from {target.sender}")
+            which = terminal.printable(f"{target.subject or '(no subject)'} from {target.sender}")
             question = f"{which}: delete it from the mailbox permanently?"
             await asyncio.to_thread(typer.confirm, question, abort=True, err=True)
         return await app.database.write(lambda tx: _order(tx, app, target, wanted))
 
     action_id = with_app(run)
     if json:
-        print_json({"action_id": action_id, "action": wanted.outline().to_json(), "dry_run": dry_run})
+        terminal.print_json({"action_id": action_id, "action": wanted.outline().to_json(), "dry_run": dry_run})
     else:
-        console.print("It would be done." if dry_run else f"Queued as {action_id}.")
+        terminal.console.print("It would be done." if dry_run else f"Queued as {action_id}.")
 
 
 _NEEDED = {
@@ -246,9 +237,9 @@ def _files(paths: list[Path]) -> list[dict[str, Any]]:
             "attach", f"the files have {size / (1 << 20):.1f} MB; at most {LARGEST_FILES >> 20} MB can be sent"
         )
     return [
-        FileParameters.of(path.name, guess_type(path.name)[0] or OCTET_STREAM, read_file("attach", path)).model_dump(
-            exclude_none=True
-        )
+        FileParameters.of(
+            path.name, guess_type(path.name)[0] or OCTET_STREAM, terminal.read_file("attach", path)
+        ).model_dump(exclude_none=True)
         for path in paths
     ]
 
@@ -277,8 +268,8 @@ def undo_(
     application: Annotated[
         str | None, typer.Option(help="Everything that one application of a rule to past mail did.")
     ] = None,
-    dry_run: DryRunOption = False,
-    json: JsonOption = False,
+    dry_run: terminal.DryRunOption = False,
+    json: terminal.JsonOption = False,
 ) -> None:
     """Undo one action, or all actions of a rule, of the model or of a time window, newest first.
 
@@ -300,8 +291,8 @@ def undo_(
             return [await app.database.write(lambda tx: _undo_one(tx, app, action_id, dry_run=dry_run))]
         window = ActionWindow(
             rule,
-            parse_moment("since", since, app.clock.now()),
-            parse_instant("until", until),
+            terminal.parse_moment("since", since, app.clock.now()),
+            terminal.parse_instant("until", until),
             await _account_id(app, account),
         )
         return await app.database.write(lambda tx: _undo_all(tx, app, window, dry_run=dry_run))
@@ -311,17 +302,17 @@ def undo_(
 
 
 @app.command()
-def retry(action_id: ActionId, dry_run: DryRunOption = False) -> None:
+def retry(action_id: ActionId, dry_run: terminal.DryRunOption = False) -> None:
     """Try a failed action again."""
 
     change_queue(lambda tx, queue, who: requests.retry_action(tx, queue, action_id, who), dry_run=dry_run)
-    console.print("It would be tried again." if dry_run else "Queued again.")
+    terminal.console.print("It would be tried again." if dry_run else "Queued again.")
 
 
 @app.command()
 def dismiss(
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Failed actions, as `actions list` shows them.")],
-    dry_run: DryRunOption = False,
+    dry_run: terminal.DryRunOption = False,
 ) -> None:
     """Dismiss failed actions that need no more attention."""
 
@@ -330,15 +321,15 @@ def dismiss(
             requests.dismiss_action(tx, queue, action_id, who)
 
     change_queue(dismissed, dry_run=dry_run)
-    console.print("They would be dismissed." if dry_run else "Dismissed.")
+    terminal.console.print("They would be dismissed." if dry_run else "Dismissed.")
 
 
 @app.command()
-def cancel(action_id: ActionId, dry_run: DryRunOption = False) -> None:
+def cancel(action_id: ActionId, dry_run: terminal.DryRunOption = False) -> None:
     """Cancel an action that has not started."""
 
     change_queue(lambda tx, queue, who: requests.cancel_action(tx, queue, action_id, who), dry_run=dry_run)
-    console.print("It would be canceled." if dry_run else "Canceled.")
+    terminal.console.print("It would be canceled." if dry_run else "Canceled.")
 
 
 def _undo_span(
@@ -357,7 +348,7 @@ def _undo_span(
 
     async def run(app: App) -> Survey:
         now = app.clock.now()
-        begin, end = parse_moment("since", since, now) or now, parse_instant("until", until) or now
+        begin, end = terminal.parse_moment("since", since, now) or now, terminal.parse_instant("until", until) or now
         span = UndoSpan(begin, end, by, await _account_id(app, account))
         found = await app.database.read(lambda tx: survey_undo(tx, span))
         if not dry_run and found.counts[Progress.OPEN] + found.counts[Progress.FAILED]:
@@ -366,14 +357,16 @@ def _undo_span(
 
     found = with_app(run)
     if json:
-        print_json(_survey_json(found, dry_run=dry_run))
+        terminal.print_json(_survey_json(found, dry_run=dry_run))
         return
     rows = ([each.action.id, each.action.finished_at, wording.title(each.action), _said(each)] for each in found.items)
-    print_table(["id", "done at", "what", ""], rows, empty="No completed actions match.")
+    terminal.print_table(["id", "done at", "what", ""], rows, empty="No completed actions match.")
     if found.items and not dry_run:
-        console.print("A worker is undoing them; the same command with --dry-run shows how far it is.")
+        terminal.console.print("A worker is undoing them; the same command with --dry-run shows how far it is.")
     if not found.is_whole:
-        console.print(f"These are the newest {len(found.items)} of {found.total}; the others are included too.")
+        terminal.console.print(
+            f"These are the newest {len(found.items)} of {found.total}; the others are included too."
+        )
 
 
 def _undo_application(application_id: str, *, dry_run: bool, json: bool) -> None:
@@ -381,11 +374,11 @@ def _undo_application(application_id: str, *, dry_run: bool, json: bool) -> None
         lambda tx, queue, who: undo_application(tx, queue, application_id, who), dry_run=dry_run
     )
     if json:
-        print_json({"job": job, "canceled": canceled, "dry_run": dry_run})
+        terminal.print_json({"job": job, "canceled": canceled, "dry_run": dry_run})
         return
-    console.print("All of it would be undone." if dry_run else "A worker is undoing all of it.")
+    terminal.console.print("All of it would be undone." if dry_run else "A worker is undoing all of it.")
     if canceled:
-        console.print(f"{canceled:,} actions that had not begun {'would be' if dry_run else 'are'} canceled.")
+        terminal.console.print(f"{canceled:,} actions that had not begun {'would be' if dry_run else 'are'} canceled.")
 
 
 def _said(each: Surveyed) -> str:
@@ -419,11 +412,11 @@ def _print_undone(met: list[tuple[Action, str | None]], *, dry_run: bool, json: 
     if json:
         undone = [action.id for action, obstacle in met if obstacle is None]
         left = [{"id": action.id, "reason": obstacle} for action, obstacle in met if obstacle is not None]
-        print_json({"undone": undone, "left": left, "dry_run": dry_run})
+        terminal.print_json({"undone": undone, "left": left, "dry_run": dry_run})
         return
     verdict = "would be undone" if dry_run else "is being undone"
     rows = ([each.id, each.finished_at, wording.title(each), obstacle or verdict] for each, obstacle in met)
-    print_table(["id", "done at", "what", ""], rows, empty="No completed actions match.")
+    terminal.print_table(["id", "done at", "what", ""], rows, empty="No completed actions match.")
 
 
 def _row(each: Listed, how_old: str) -> list[Any]:
@@ -451,18 +444,20 @@ def _print_action(each: Listed, obstacle: str | None) -> None:
         "what": wording.title(action),
         "message": f"{each.subject or 'no longer known here'} ({each.sender or 'sender not known'})",
         "in the mailbox": action.gmail_id,
-        "wanted by": action.wanted_by,
+        "requested by": action.wanted_by,
         "status": _standing(each),
         "answered by": action.answered_by,
-        "wanted at": action.created_at,
+        "requested at": action.created_at,
         "ended at": action.finished_at,
         "labels before": ", ".join((action.pre_image or {}).get("labels") or ()) or None,
         "job": action.job_id,
     }
     for name, value in details.items():
         if value is not None:
-            console.print(f"{name:<14} {printable(shown(value))}", markup=False, soft_wrap=True)
-    console.print(wording.way_back(action, obstacle), markup=False, soft_wrap=True)
+            terminal.console.print(
+                f"{name:<14} {terminal.printable(terminal.shown(value))}", markup=False, soft_wrap=True
+            )
+    terminal.console.print(wording.way_back(action, obstacle), markup=False, soft_wrap=True)
 
 
 async def _account_id(app: App, email: str | None) -> str | None:

@@ -1,8 +1,13 @@
-"""`postroom approvals`: actions that need approval, and the answers."""
+"""What waits for a person. `postroom approvals`: actions that need approval, and the answers. `postroom review`:
+mail that nothing decided, or that the model left to you.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -11,11 +16,43 @@ from postroom.actions.approvals import ApprovalOutcome, ApprovalQuestion, Approv
 from postroom.actions.wording import LetterPreview, deed
 from postroom.app import App
 from postroom.audit import Actor
-from postroom.cli.decisions.choosing import AllOption, IdsArgument, print_found, require_choice
-from postroom.cli.session import me, read, with_app
-from postroom.cli.terminal import DryRunOption, JsonOption, console, print_json, printable, shown
+from postroom.cli.session import AccountOption, me, read, rehearse, with_app
+from postroom.cli.terminal import DryRunOption, JsonOption, console, print_json, print_table, printable, shown
 from postroom.db import Tx
-from postroom.domain.errors import Fatal
+from postroom.domain.actions import ReviewCause
+from postroom.domain.errors import BadInput, Fatal
+from postroom.domain.ids import normal_email
+from postroom.queue import JobQueue
+from postroom.triage import review
+from postroom.triage.review import MOST_LISTED, ReviewFilter, ReviewItem
+
+T = TypeVar("T")
+
+AllOption = Annotated[bool, typer.Option("--all", help="Everything that is on the list now.")]
+IdsArgument = Annotated[list[str] | None, typer.Argument(metavar="ID...", help="As the command `list` shows them.")]
+
+
+def print_found(
+    found: Sequence[T],
+    columns: Sequence[str],
+    row: Callable[[T], Sequence[Any]],
+    *,
+    json: bool,
+    empty: str,
+    plain: Callable[[T], Any] = lambda each: each,
+    names: int = 1,
+) -> None:
+    """`plain` is an item for programs; `names` is as for `print_table`."""
+    if json:
+        print_json([plain(each) for each in found])
+    else:
+        print_table(columns, [row(each) for each in found], empty=empty, names=names)
+
+
+def require_choice(ids: Sequence[str], *, all_: bool) -> None:
+    if all_ == bool(ids):
+        raise BadInput("id", "name one or more as the command `list` shows them, or use --all")
+
 
 app = typer.Typer(no_args_is_help=True, help="Actions that need your approval.")
 
@@ -48,30 +85,23 @@ def show(
         _print(question)
 
 
-@app.command()
-def approve(
-    ids: IdsArgument = None,
-    all_: AllOption = False,
-    yes: _Yes = False,
-    note: _Note = None,
-    dry_run: DryRunOption = False,
-    json: JsonOption = False,
-) -> None:
-    """Approve actions."""
-    _answer(ApprovalVerdict.APPROVE, ids or [], all_=all_, yes=yes, note=note, dry_run=dry_run, json=json)
+def _answering(verdict: ApprovalVerdict, help: str) -> None:
+    """The command that gives this answer."""
+
+    @app.command(str(verdict), help=help)
+    def answer(
+        ids: IdsArgument = None,
+        all_: AllOption = False,
+        yes: _Yes = False,
+        note: _Note = None,
+        dry_run: DryRunOption = False,
+        json: JsonOption = False,
+    ) -> None:
+        _answer(verdict, ids or [], all_=all_, yes=yes, note=note, dry_run=dry_run, json=json)
 
 
-@app.command()
-def reject(
-    ids: IdsArgument = None,
-    all_: AllOption = False,
-    yes: _Yes = False,
-    note: _Note = None,
-    dry_run: DryRunOption = False,
-    json: JsonOption = False,
-) -> None:
-    """Reject actions; nothing is done."""
-    _answer(ApprovalVerdict.REJECT, ids or [], all_=all_, yes=yes, note=note, dry_run=dry_run, json=json)
+_answering(ApprovalVerdict.APPROVE, "Approve actions.")
+_answering(ApprovalVerdict.REJECT, "Reject actions; nothing is done.")
 
 
 def _answer(
@@ -152,7 +182,7 @@ def _print(question: ApprovalQuestion) -> None:
         "subject": question.subject or "(no subject)",
         "received": question.received_at,
         "would": deed(action),
-        "wanted by": action.wanted_by,
+        "requested by": action.wanted_by,
         "why": question.why,
         "sure": None if question.confidence is None else f"{question.confidence:.0%}",
         "asked": action.created_at,
@@ -216,3 +246,119 @@ def _plain(question: ApprovalQuestion) -> dict[str, Any]:
         "expires_at": action.expires_at,
         "created_at": action.created_at,
     }
+
+
+reviews = typer.Typer(no_args_is_help=True, help="Mail that needs review: list it, mark it as done, judge it again.")
+
+_Cause = Annotated[ReviewCause | None, typer.Option("--cause", help="Only items with this cause.")]
+
+
+@reviews.command("list")
+def list_(
+    cause: _Cause = None,
+    account: AccountOption = None,
+    limit: Annotated[int, typer.Option(min=1, max=MOST_LISTED, help="Show at most this many.")] = 50,
+    before: Annotated[str | None, typer.Option(help="Only items older than the one with this id.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """List mail that needs review, newest first.
+
+    `postroom actions do TYPE KEY` acts on one, `postroom rules add NAME --like KEY --do ACTION` makes a rule from it.
+    """
+    which = ReviewFilter(cause, _mailbox(account), before, limit)
+    found = read(lambda tx: review.list_review(tx, which))
+    columns = ("id", "key", "received", "from", "subject", "why")
+    print_found(found, columns, _review_row, json=json, empty="Nothing needs review.", names=2)
+    if found and not json:
+        console.print("Act with `postroom actions do TYPE KEY`, or make a rule: `postroom rules add NAME --like KEY`.")
+
+
+@reviews.command()
+def done(
+    ids: IdsArgument = None,
+    all_: AllOption = False,
+    cause: _Cause = None,
+    account: AccountOption = None,
+    dry_run: DryRunOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Mark mail as reviewed. Nothing is done to the mail itself."""
+
+    def change(tx: Tx, queue: JobQueue, items: list[ReviewItem]) -> int:
+        review.mark_done(tx, items, Actor.of(me()), queue.clock.now())
+        return len(items)
+
+    which = _Chosen(ids or [], all_, ReviewFilter(cause, _mailbox(account)))
+    count = sum(_changed(which, change, dry_run=dry_run))
+    if json:
+        print_json({"done": count, "dry_run": dry_run})
+    else:
+        console.print(f"{_messages(count)} {'would be ' if dry_run else ''}marked as reviewed.")
+
+
+@reviews.command()
+def ask(
+    ids: IdsArgument = None,
+    all_: AllOption = False,
+    cause: _Cause = None,
+    account: AccountOption = None,
+    dry_run: DryRunOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Run rules and the model again on mail that nothing has decided.
+
+    For example once the day's budget has room: `postroom review ask --all --cause budget`.
+    """
+
+    def change(tx: Tx, queue: JobQueue, items: list[ReviewItem]) -> tuple[int, int]:
+        left = len(review.ask_again(tx, queue, items, Actor.of(me())))
+        return len(items) - left, left
+
+    changed = _changed(_Chosen(ids or [], all_, ReviewFilter(cause, _mailbox(account))), change, dry_run=dry_run)
+    asked, left = (sum(each[place] for each in changed) for place in (0, 1))
+    if json:
+        print_json({"asked": asked, "left": left, "dry_run": dry_run})
+        return
+    console.print(f"{_messages(asked)} {'would be' if dry_run else 'will be'} judged again.")
+    if left:
+        console.print(f"{_messages(left)} stay on the list: the model has answered about them, and left them to you.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    ids: list[str]
+    all_: bool
+    which: ReviewFilter
+
+    def __post_init__(self) -> None:
+        require_choice(self.ids, all_=self.all_)
+        if self.ids and self.which.cause is not None:
+            raise BadInput("cause", "goes with --all")
+
+
+def _changed(chosen: _Chosen, change: Callable[[Tx, JobQueue, list[ReviewItem]], T], *, dry_run: bool) -> list[T]:
+    """Items by their ids in one transaction, or all of them in several."""
+
+    async def run(app: App) -> list[T]:
+        write = partial(rehearse, app.database) if dry_run else app.database.write
+
+        def named(tx: Tx) -> T:
+            return change(tx, app.queue, review.find_items(tx, chosen.ids, chosen.which.mailbox))
+
+        if chosen.ids:
+            return [await write(named)]
+        return await review.change_all(write, chosen.which, lambda tx, items: change(tx, app.queue, items))
+
+    return with_app(run)
+
+
+def _review_row(item: ReviewItem) -> tuple[Any, ...]:
+    return item.id, item.key, item.received_at, item.sender, item.subject, item.reason
+
+
+def _mailbox(account: str | None) -> str | None:
+    return None if account is None else normal_email(account, "account")
+
+
+def _messages(count: int) -> str:
+    return f"{count:,} message{'' if count == 1 else 's'}"

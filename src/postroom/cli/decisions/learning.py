@@ -47,7 +47,7 @@ def _summary(found: LearningStatus) -> list[str]:
     return [
         "Local triage is on." if found.on else f"Local triage is off: {found.why_off}.",
         f"Decided in the last 30 days: {shares.by_rules:,} by rules, {shares.learned:,} learned, {shares.by_model:,} "
-        f"by the model, {shares.undecided:,} by none. Share that the model was spared: {share}.",
+        f"by the model, {shares.undecided:,} left undecided. Decided without the model: {share}.",
         f"Saved so far: about {format_dollars(found.saved_microdollars)}.",
     ]
 

@@ -9,9 +9,9 @@ import typer
 from postroom import kill_switch
 from postroom.app import App
 from postroom.audit import Actor
-from postroom.cli.doctor import print_finding
 from postroom.cli.session import change, me, read, with_app
 from postroom.cli.terminal import DryRunOption, JsonOption, console, print_json, printable, shown
+from postroom.cli.upkeep.doctor import print_finding
 from postroom.domain.checkups import Finding, first_failure
 from postroom.domain.money import format_dollars, from_cents, parse_dollars, to_cents
 from postroom.kill_switch import KillSwitch

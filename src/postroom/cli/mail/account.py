@@ -6,8 +6,9 @@ import asyncio
 import sys
 import threading
 import webbrowser
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,23 +16,42 @@ import typer
 from pydantic import SecretStr
 
 from postroom import audit, settings
-from postroom.accounts.account import Account, AccountStatus, Provider, get_account, list_accounts, name_owner
+from postroom.accounts.account import (
+    Account,
+    AccountStatus,
+    Provider,
+    get_account,
+    list_accounts,
+    name_owner,
+)
 from postroom.accounts.enrolment import Enrolment, log_in_again
 from postroom.accounts.mailbox_state import KnownLabel, describe_label, find_label, labels_of
 from postroom.app import App, open_vault
+from postroom.app.server_discovery import WantedServer, find_servers
 from postroom.audit import Actor
-from postroom.cli.doctor import print_finding, print_heading
 from postroom.cli.session import me, read, with_app
 from postroom.cli.terminal import DryRunOption, JsonOption, age, console, errors, print_json, print_table, printable
+from postroom.cli.upkeep.doctor import print_finding, print_heading
 from postroom.db import Tx
 from postroom.domain.checkups import Finding, first_failure
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import normal_email
-from postroom.mailboxes.gmail.client_secrets import read_client_secrets
-from postroom.mailboxes.gmail.credentials import LOGIN_TIMEOUT_S, StaticGrant, StoredGrant, log_in
-from postroom.mailboxes.gmail.quota import ProfileName
+from postroom.mailboxes.browser_login import ClientSecrets, read_client_secrets
+from postroom.mailboxes.credentials import (
+    LOGIN_TIMEOUT_S,
+    OAuthGrant,
+    StaticGrant,
+    StoredGrant,
+    log_in,
+    log_in_to_imap,
+    microsoft_client,
+)
+from postroom.mailboxes.gmail.methods import ProfileName
 from postroom.mailboxes.gmail.transport import GOOGLE
+from postroom.mailboxes.imap.autoconfig import MailServers
+from postroom.mailboxes.imap.connection import ImapLogin, Security
+from postroom.mailboxes.imap.providers import SignIn, SubmissionServer, sign_in_preset, submission_given
 from postroom.mailboxes.reachability import require_safe_url
 from postroom.settings import ACCESS_TOKEN_VARIABLE, MODEL_KEY_ENTRY
 from postroom.telemetry import logs
@@ -136,6 +156,29 @@ TokenOption = Annotated[
 QuotaOption = Annotated[
     ProfileName | None, typer.Option(help="Which of Gmail's limits the Google project has, if you know.")
 ]
+HostOption = Annotated[
+    str | None,
+    typer.Option(help="The IMAP server; default: as the provider or its domain names it.", show_default=False),
+]
+PortOption = Annotated[int | None, typer.Option(help="Its port; default: 993, or 143 with --starttls.")]
+UserOption = Annotated[str | None, typer.Option(help="The name to log in with, if it is not the address.")]
+PasswordOption = Annotated[
+    bool, typer.Option("--password-stdin", help="Read the password from standard input; default: ask for it.")
+]
+TlsOption = Annotated[
+    bool | None,
+    typer.Option("--tls/--starttls", help="TLS from the start, or after a word in plain text.", show_default=False),
+]
+SmtpOption = Annotated[
+    str | None,
+    typer.Option(metavar="HOST[:PORT]", help="Where its mail is sent from, if the provider is not known."),
+]
+OAuthOption = Annotated[
+    SignIn | None, typer.Option(help="Log in to an IMAP mailbox by browser, at Google or Microsoft.")
+]
+ClientIdOption = Annotated[
+    str | None, typer.Option(help="The application id of your app registration at Microsoft.", show_default=False)
+]
 TimeoutOption = Annotated[float, typer.Option(min=1, help="Seconds to wait for the login.")]
 
 
@@ -150,9 +193,35 @@ def add(
     access_token: TokenOption = None,
     quota: QuotaOption = None,
     timeout: TimeoutOption = LOGIN_TIMEOUT_S,
+    host: HostOption = None,
+    port: PortOption = None,
+    user: UserOption = None,
+    password_stdin: PasswordOption = False,
+    tls: TlsOption = None,
+    smtp_host: SmtpOption = None,
+    oauth: OAuthOption = None,
+    client_id: ClientIdOption = None,
 ) -> None:
-    """Log in to a mailbox, or renew a login. Nothing is stored if the login is for another mailbox."""
-    email, api_base = normal_email(email), require_safe_url(api_base, "api-base")
+    """Log in to a mailbox, or renew a login. Nothing is stored if the login is for another mailbox.
+
+    Gmail: --client-secrets. IMAP: a password; the server is found by the address, unless --host names it.
+    """
+    email = normal_email(email)
+    if provider is Provider.IMAP:
+        if access_token is not None or quota is not None:
+            raise BadInput("provider", "tokens and quota go with gmail; imap takes a password or --oauth")
+        security = None if tls is None else Security.TLS if tls else Security.STARTTLS
+        wanted = WantedServer(host, port, security, None if oauth is None else sign_in_preset(oauth))
+        if oauth is None:
+            obtain_login = _by_password(email, user, password_stdin, client_secrets or client_id)
+        else:
+            client = _imap_client(oauth, client_secrets, client_id, user, password_stdin)
+            obtain_login = partial(_imap_visit, email, client, no_browser, timeout)
+        _add_imap(email, wanted, obtain_login, None if smtp_host is None else submission_given(smtp_host))
+        return
+    if (host, port, user, tls, smtp_host, oauth, client_id) != (None,) * 7 or password_stdin:
+        raise BadInput("provider", "a host, port, name and password go with imap; gmail takes --client-secrets")
+    api_base = require_safe_url(api_base, "api-base")
     if client_secrets is not None and access_token is not None:
         raise BadInput("access-token", "give either a client-secrets file or an access token, not both")
     token = settings.load().access_token if access_token is None else SecretStr(access_token)
@@ -172,12 +241,74 @@ def add(
 
     async def run(app: App) -> None:
         await _enrolment(app).refuse_known_elsewhere(email, api_base)
-        account, oddities = await app.take_in(await obtain(app.clock), Actor.of(me()), quota)
-        for oddity in oddities:
-            errors.print(f"warning: {logs.clean(oddity)}", markup=False, soft_wrap=True)
-        console.print(f"Added {account.email}.", markup=False)
+        await _take_in(app, await obtain(app.clock), quota)
 
     with_app(run)
+
+
+_ObtainLogin = Callable[[MailServers, Clock], Awaitable[ImapLogin | OAuthGrant]]
+
+
+def _add_imap(email: str, wanted: WantedServer, obtain: _ObtainLogin, sending: SubmissionServer | None) -> None:
+    async def run(app: App) -> None:
+        servers = await _found(app, email, wanted)
+        servers = servers if sending is None else replace(servers, submission=sending)
+        await _enrolment(app).refuse_known_elsewhere(email, str(servers.address), Provider.IMAP)
+        await _take_in(app, await obtain(servers, app.clock))
+
+    with_app(run)
+
+
+def _by_password(email: str, user: str | None, from_stdin: bool, client: object) -> _ObtainLogin:
+    if client is not None:
+        raise BadInput("oauth", "is needed with a client: --oauth google or --oauth microsoft")
+    return partial(_imap_login, email, user, from_stdin)
+
+
+def _imap_client(
+    sign_in: SignIn, secrets: Path | None, client_id: str | None, user: str | None, password_stdin: bool
+) -> ClientSecrets:
+    if password_stdin or user is not None:
+        raise BadInput("oauth", "is a login by browser, which takes neither a password nor a name")
+    if secrets is not None:
+        return replace(read_client_secrets(secrets), sign_in=sign_in)
+    if sign_in is SignIn.GOOGLE:
+        raise BadInput("client-secrets", "is needed to log in at Google by browser")
+    if not client_id or not client_id.isascii() or not client_id.isprintable() or " " in client_id:
+        raise BadInput("client-id", "is needed: the application (client) id of your app registration at Microsoft")
+    return microsoft_client(client_id)
+
+
+async def _imap_visit(
+    email: str, client: ClientSecrets, no_browser: bool, timeout: float, servers: MailServers, clock: Clock
+) -> OAuthGrant:
+    show = _show_quietly if no_browser else _show_in_browser
+    return await log_in_to_imap(client, email, servers, clock, show=show, timeout_s=timeout)
+
+
+async def _take_in(app: App, grant: StoredGrant | ImapLogin, quota: ProfileName | None = None) -> None:
+    account, oddities = await app.take_in(grant, Actor.of(me()), quota)
+    for oddity in oddities:
+        errors.print(f"warning: {logs.clean(oddity)}", markup=False, soft_wrap=True)
+    console.print(f"Added {account.email}.", markup=False)
+
+
+async def _found(app: App, email: str, wanted: WantedServer) -> MailServers:
+    servers, said = await find_servers(app, email, wanted)
+    if said:
+        errors.print(printable(f"Found {servers.address} {said}."), markup=False, soft_wrap=True)
+    return servers
+
+
+async def _imap_login(email: str, user: str | None, from_stdin: bool, servers: MailServers, clock: Clock) -> ImapLogin:
+    if from_stdin or not sys.stdin.isatty():
+        given = (await asyncio.to_thread(sys.stdin.readline)).rstrip("\r\n")
+    else:
+        given = str(await asyncio.to_thread(typer.prompt, "Password", hide_input=True))
+    if not given:
+        raise BadInput("password", "is empty; type it here, or pipe it in with --password-stdin")
+    logs.learn_secrets([given])
+    return ImapLogin(email, servers.address, user or servers.user, given, str(servers.submission or ""))
 
 
 @app.command("list")
@@ -241,13 +372,18 @@ def remove(email: EmailArgument, dry_run: DryRunOption = False) -> None:
             return
         await _enrolment(app).remove(account)
         console.print(
-            f"Removed the login of {account.email}; its mail stays. To withdraw the access at Google as well, visit "
-            "https://myaccount.google.com/permissions.",
+            f"Removed the login of {account.email}; its mail stays.{_withdrawing(account)}",
             markup=False,
             soft_wrap=True,
         )
 
     with_app(run)
+
+
+def _withdrawing(account: Account) -> str:
+    if account.provider is not Provider.GMAIL:
+        return ""
+    return " To withdraw the access at Google as well, visit https://myaccount.google.com/permissions."
 
 
 def _enrolment(app: App) -> Enrolment:

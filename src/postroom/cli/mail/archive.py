@@ -1,4 +1,5 @@
-"""`postroom archive`: remove mail at the source that the archive provably holds, and show the certificates."""
+"""`postroom archive`: remove mail at the source that the archive provably holds, show the certificates, and count what
+can be searched."""
 
 from __future__ import annotations
 
@@ -9,16 +10,22 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from postroom import settings
 from postroom.accounts.account import Account
 from postroom.app import App
 from postroom.archive.certificates import Certificate, RemovalAction, RemovalResult
+from postroom.archive.coverage import PartState, TextCoverage, UnindexedPart, added_up
+from postroom.archive.service import open_archive
 from postroom.cli.session import AccountOption, chosen_accounts, stopped_by_signals, with_app
 from postroom.cli.terminal import DryRunOption, JsonOption, console, errors, moment, print_json, print_table, size
 from postroom.domain.errors import Fatal
 from postroom.sync.archiver import ArchiveReport
 from postroom.sync.removal import ArchivePlan, RemovalPolicy
 
-app = typer.Typer(no_args_is_help=True, help="Remove mail at the source once the archive holds it, with certificates.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Remove mail at the source once the archive holds it, with certificates; count what can be searched.",
+)
 
 ActionOption = Annotated[
     RemovalAction | None,
@@ -73,7 +80,9 @@ def run(
 @app.command()
 def certificates(
     account: AccountOption = None,
-    message: Annotated[str | None, typer.Option("--message", help="Only certificates of this Gmail id.")] = None,
+    message: Annotated[
+        str | None, typer.Option("--message", help="Only certificates of the message with this id at its source.")
+    ] = None,
     result: Annotated[
         RemovalResult | None, typer.Option("--result", help="Only certificates with this result.")
     ] = None,
@@ -98,6 +107,76 @@ def certificates(
         )
 
     with_app(run)
+
+
+@app.command()
+def coverage(
+    account: Annotated[str | None, typer.Option("--account", help="Only this mailbox; all otherwise.")] = None,
+    reason: Annotated[
+        PartState | None, typer.Option("--reason", help="List the parts that are not indexed for this reason.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="List at most this many.")] = 50,
+    json: JsonOption = False,
+) -> None:
+    """Count what can be found by its words: every message's text and every attachment is indexed, or has a reason.
+
+    Attachments are read in the background, newest first. Those that a newer Postroom may be able to read wait again
+    after an upgrade.
+    """
+    with open_archive(settings.load()) as place, place.reader() as reader:
+        if reason is not None:
+            _print_unindexed(reader.unindexed(reason, limit, account), json=json)
+            return
+        counted = {email: reader.coverage(email) for email in ([account] if account else reader.accounts())}
+    if json:
+        print_json([_coverage_written(email, each) for email, each in counted.items()])
+        return
+    whole = added_up(counted.values())
+    print_table(
+        ["part", "messages", "attachments", "together"],
+        [
+            *(_coverage_row(state, whole) for state in PartState if whole.by_state[state]),
+            ["all", f"{sum(whole.bodies.values()):,}", f"{sum(whole.attachments.values()):,}", f"{whole.parts:,}"],
+        ],
+        empty="The archive holds no mail.",
+    )
+
+
+def _coverage_row(state: PartState, whole: TextCoverage) -> list[object]:
+    counts = (whole.bodies.get(state, 0), whole.attachments.get(state, 0), whole.by_state[state])
+    return [state.value, *(f"{count:,}" for count in counts)]
+
+
+def _coverage_written(email: str, coverage: TextCoverage) -> dict[str, object]:
+    states = {
+        state.value: {"messages": coverage.bodies.get(state, 0), "attachments": coverage.attachments.get(state, 0)}
+        for state in PartState
+    }
+    return {"account": email, "parts": coverage.parts, "states": states}
+
+
+def _print_unindexed(parts: list[UnindexedPart], *, json: bool) -> None:
+    if json:
+        print_json(
+            [
+                {
+                    "account": part.message.account,
+                    "message": part.message.key,
+                    "part": part.kind,
+                    "number": part.number,
+                    "filename": part.filename,
+                    "state": part.state,
+                    "note": part.note,
+                }
+                for part in parts
+            ]
+        )
+        return
+    print_table(
+        ["message", "part", "file", "note"],
+        ([part.message.key, part.kind.value, part.filename, part.note] for part in parts),
+        empty="No part has this reason.",
+    )
 
 
 async def _plan(

@@ -17,18 +17,10 @@ import typer
 from postroom.app import App
 from postroom.cli.mail.backfill_display import follow, job_row, print_estimate, print_view
 from postroom.cli.session import me, with_app
-from postroom.cli.terminal import (
-    DryRunOption,
-    JsonOption,
-    console,
-    errors,
-    parse_day,
-    print_json,
-    print_table,
-)
-from postroom.domain.backfill import BackfillMode, BackfillStatus, Include
+from postroom.cli.terminal import DryRunOption, JsonOption, console, errors, parse_day, print_json, print_table
 from postroom.domain.errors import BadInput, PostroomError
 from postroom.domain.money import format_dollars
+from postroom.domain.terms import BackfillMode, BackfillStatus, Include
 from postroom.kill_switch import SwitchState
 from postroom.switchboard import retention
 from postroom.switchboard.backfill.job import BackfillJob

@@ -9,8 +9,8 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from postroom.cli.terminal import console, duration, print_table, shown
-from postroom.domain.backfill import BackfillStatus
 from postroom.domain.money import MICROS_PER_CENT, Micros, format_dollars
+from postroom.domain.terms import BackfillStatus
 from postroom.switchboard.backfill.job import FINISHED, BackfillJob
 from postroom.switchboard.backfill.operations import Backfill, BackfillView
 from postroom.switchboard.backfill.waiting import JobWait

@@ -13,17 +13,8 @@ import typer
 from postroom.accounts.account import list_accounts
 from postroom.app import App
 from postroom.audit import Actor
+from postroom.cli import terminal
 from postroom.cli.session import change, read, with_app
-from postroom.cli.terminal import (
-    DryRunOption,
-    JsonOption,
-    console,
-    errors,
-    print_json,
-    print_table,
-    printable,
-    read_file,
-)
 from postroom.db import Tx
 from postroom.domain.errors import BadInput
 from postroom.mail.address_books import AddressBook, read_csv, read_vcards
@@ -52,8 +43,8 @@ def import_file(
         ContactFileFormat | None, typer.Option(help="The file's format, if its name does not show it.")
     ] = None,
     mailbox: MailboxOption = None,
-    dry_run: DryRunOption = False,
-    json: JsonOption = False,
+    dry_run: terminal.DryRunOption = False,
+    json: terminal.JsonOption = False,
 ) -> None:
     """Add the contacts of a file. Importing it again changes nothing."""
     kind = format or _BY_SUFFIX.get(file.suffix.lower())
@@ -69,14 +60,14 @@ def import_file(
 
     result = with_app(run)
     if json:
-        print_json({"result": result, "problems": book.problems, "dry_run": dry_run})
+        terminal.print_json({"result": result, "problems": book.problems, "dry_run": dry_run})
         return
     for problem in book.problems:
-        errors.print(f"left out: {printable(problem)}", markup=False)
+        terminal.errors.print(f"left out: {terminal.printable(problem)}", markup=False)
     verb = "would be added" if dry_run else "added"
-    console.print(f"{result.added:,} {verb}, {result.changed:,} changed, {result.unchanged:,} already known.")
+    terminal.console.print(f"{result.added:,} {verb}, {result.changed:,} changed, {result.unchanged:,} already known.")
     if result.removed:
-        console.print(
+        terminal.console.print(
             f"{result.removed:,} left out, because you removed them; `postroom contacts add` brings one back."
         )
 
@@ -87,7 +78,7 @@ def add(
     name: Annotated[str, typer.Option(help="The contact's name.")] = "",
     mailbox: MailboxOption = None,
     priority: Annotated[bool, typer.Option(help="Serve the contact's mail first.")] = True,
-    json: JsonOption = False,
+    json: terminal.JsonOption = False,
 ) -> None:
     """Add a contact, or change the name and priority of a known one."""
 
@@ -98,13 +89,13 @@ def add(
 
 
 @app.command()
-def remove(address: AddressArgument, json: JsonOption = False) -> None:
+def remove(address: AddressArgument, json: terminal.JsonOption = False) -> None:
     """Remove a contact. Neither sent mail nor an import brings it back; `add` does."""
     _change(lambda tx, who, now: contacts.remove_contact(tx, address, who, now), "{} is no longer a contact.", json)
 
 
 @app.command()
-def exclude(address: AddressArgument, json: JsonOption = False) -> None:
+def exclude(address: AddressArgument, json: terminal.JsonOption = False) -> None:
     """Stop serving a contact's mail first. It stays a contact."""
     _change(
         lambda tx, who, now: contacts.set_contact_priority(tx, address, False, who, now),
@@ -114,7 +105,7 @@ def exclude(address: AddressArgument, json: JsonOption = False) -> None:
 
 
 @app.command()
-def include(address: AddressArgument, json: JsonOption = False) -> None:
+def include(address: AddressArgument, json: terminal.JsonOption = False) -> None:
     """Serve a contact's mail first again."""
     _change(
         lambda tx, who, now: contacts.set_contact_priority(tx, address, True, who, now),
@@ -126,32 +117,34 @@ def include(address: AddressArgument, json: JsonOption = False) -> None:
 def _change(transaction: Callable[[Tx, Actor, datetime], Contact], sentence: str, json: bool) -> None:
     contact = change(transaction, dry_run=False)
     if json:
-        print_json(contact)
+        terminal.print_json(contact)
     else:
-        console.print(printable(sentence.format(contact.address)), markup=False)
+        terminal.console.print(terminal.printable(sentence.format(contact.address)), markup=False)
 
 
 @app.command("list")
 def list_all(
     limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="Show at most this many.")] = 1_000,
-    json: JsonOption = False,
+    json: terminal.JsonOption = False,
 ) -> None:
     """List the contacts, by address."""
     found, count = read(lambda tx: (contacts.list_contacts(tx, limit), contacts.count_contacts(tx)))
     if json:
-        print_json(found)
+        terminal.print_json(found)
         return
     rows = [
         (one.address, one.source, "first" if one.has_priority else "-", one.last_seen_at, one.name or "-")
         for one in found
     ]
-    print_table(("address", "from", "served", "last mail sent", "name"), rows, empty="There are no contacts yet.")
+    terminal.print_table(
+        ("address", "from", "served", "last mail sent", "name"), rows, empty="There are no contacts yet."
+    )
     if count > len(found):
-        console.print(f"{count - len(found):,} more; use --limit.")
+        terminal.console.print(f"{count - len(found):,} more; use --limit.")
 
 
 @app.command()
-def export(dry_run: DryRunOption = False, json: JsonOption = False) -> None:
+def export(dry_run: terminal.DryRunOption = False, json: terminal.JsonOption = False) -> None:
     """Write the snapshot for connectors now. A worker does this every 15 minutes."""
 
     async def run(app: App) -> Export:
@@ -170,13 +163,15 @@ def export(dry_run: DryRunOption = False, json: JsonOption = False) -> None:
 
     made = with_app(run)
     if json:
-        print_json(made)
+        terminal.print_json(made)
     elif dry_run:
-        console.print(f"{len(made.addresses):,} addresses would be exported.")
+        terminal.console.print(f"{len(made.addresses):,} addresses would be exported.")
     else:
-        console.print(f"{len(made.addresses):,} addresses, version {made.version}, {made.generated_at:%Y-%m-%d %H:%M}.")
+        terminal.console.print(
+            f"{len(made.addresses):,} addresses, version {made.version}, {made.generated_at:%Y-%m-%d %H:%M}."
+        )
 
 
 def _read(file: Path, kind: ContactFileFormat) -> AddressBook:
-    data = read_file("file", file)
+    data = terminal.read_file("file", file)
     return read_vcards(data) if kind is ContactFileFormat.VCARD else read_csv(data)

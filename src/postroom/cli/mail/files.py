@@ -1,4 +1,4 @@
-"""`postroom import` and `postroom export`: mail from files into the archive, and out of it byte for byte."""
+"""`postroom import` and `postroom export`: mail from files into the archive, and out of it to files or a table."""
 
 from __future__ import annotations
 
@@ -29,11 +29,19 @@ from postroom.app import App
 from postroom.app.archive_tasks import TaskKind, absolute, has_home_id, home_id, settle_same
 from postroom.app.importing import ImportOrder, list_troubled, progress_read, report_read
 from postroom.archive.backend import ArchiveBackend, MailReader
-from postroom.archive.exporting import ExportReport, Messages, ShowExport, count_messages, export_eml, export_mbox
+from postroom.archive.exporting import (
+    ExportReport,
+    Messages,
+    ShowExport,
+    count_messages,
+    export_csv,
+    export_eml,
+    export_mbox,
+)
 from postroom.archive.importing.run import count_mail, import_mail
 from postroom.archive.importing.sources import MailFormat, looks_like_takeout, open_source
 from postroom.archive.importing.state import ImportProgress, ImportReport, ImportSource
-from postroom.archive.layout import account_name
+from postroom.archive.messages import account_name
 from postroom.archive.service import open_archive
 from postroom.archive.status import OwnedElsewhere, Owner
 from postroom.cli.mail.handed_over import do_elsewhere, server_in
@@ -72,7 +80,7 @@ def import_takeout(
 ) -> None:
     """Import a Google Takeout with Gmail's ids and labels: the mbox, the .zip or .tgz, or the unpacked folder.
 
-    Any .zip or .tgz of mbox and .eml files is read as well.
+    Any .zip, .tgz or .tar of mbox and .eml files is read as well.
     """
     _import(MailFormat.TAKEOUT, path, account, dry_run=dry_run, json=json)
 
@@ -208,14 +216,15 @@ def _print_import(report: ImportReport, *, dry_run: bool) -> None:
     if report.resumed_from:
         console.print(f"Resumed an earlier run ({report.resumed_from}).", markup=False)
     for unreadable in report.unreadable:
-        kept = "kept as it is" if unreadable.kept else "NOT stored"
+        kept = "kept as it is" if unreadable.kept else "NOT stored" if unreadable.is_mail else "skipped"
         console.print(f"{unreadable.where}: {unreadable.problem}; {kept}", markup=False, soft_wrap=True)
+    skipped = f", {report.not_mail:,} skipped as not mail" if report.not_mail else ""
     if dry_run:
-        console.print(f"Would import {report.found:,} messages ({report.bytes:,} bytes); nothing was changed.")
+        console.print(f"Would import {report.found:,} messages ({report.bytes:,} bytes){skipped}; nothing was changed.")
         return
     console.print(
         f"Found {report.found:,} messages ({report.bytes:,} bytes): {report.stored:,} stored, "
-        f"{report.duplicates:,} were there already, {report.unreadable_count:,} unreadable; "
+        f"{report.duplicates:,} were there already, {report.unreadable_count:,} unreadable{skipped}; "
         f"{report.seconds:,.1f} s, {report.rate:,.0f} messages/s.",
         soft_wrap=True,
     )
@@ -223,7 +232,9 @@ def _print_import(report: ImportReport, *, dry_run: bool) -> None:
         console.print("Stopped before the end; run the same command to continue.")
 
 
-exports = typer.Typer(no_args_is_help=True, help="Export archived mail to files, byte for byte: mbox or .eml.")
+exports = typer.Typer(
+    no_args_is_help=True, help="Export archived mail to files: mbox or .eml, byte for byte, or a table (CSV)."
+)
 
 OutOption = Annotated[Path, typer.Option("--out", help="Where to write; existing files are never overwritten.")]
 QueryOption = Annotated[str | None, typer.Option("--query", help="Only mail that this search finds; all otherwise.")]
@@ -232,28 +243,7 @@ AccountOption = Annotated[
 ]
 
 
-@exports.command("mbox")
-def export_one_mbox(
-    out: OutOption,
-    query: QueryOption = None,
-    account: AccountOption = None,
-    dry_run: DryRunOption = False,
-    json: JsonOption = False,
-) -> None:
-    """Write one mbox file; importing it again gives the same bytes."""
-    _export(export_mbox, _Chosen(query, account), out, dry_run=dry_run, json=json)
-
-
-@exports.command("eml")
-def export_eml_files(
-    out: OutOption,
-    query: QueryOption = None,
-    account: AccountOption = None,
-    dry_run: DryRunOption = False,
-    json: JsonOption = False,
-) -> None:
-    """Write one .eml file for each message, named by its date, subject and key."""
-    _export(export_eml, _Chosen(query, account), out, dry_run=dry_run, json=json)
+_Export = Callable[[MailReader, Messages, Path, ShowExport], ExportReport]
 
 
 @dataclass(frozen=True)
@@ -270,13 +260,15 @@ class _Chosen:
 
 
 def _export(
-    export: Callable[[MailReader, Messages, Path, ShowExport], ExportReport],
+    export: _Export,
     chosen: _Chosen,
     out: Path,
     *,
     dry_run: bool,
     json: bool,
+    is_whole: bool = True,
 ) -> None:
+    """`is_whole`: the messages themselves are written, so that their size says what is."""
     with open_archive(settings.load()) as place, place.reader() as archive:
         report = count_messages(chosen.messages(place, archive))
         if not dry_run:
@@ -287,7 +279,8 @@ def _export(
         return
     verb = "Would export" if dry_run else "Exported"
     there = f" {report.already_there:,} were there already." if report.already_there else ""
-    console.print(f"{verb} {report.exported:,} messages ({report.bytes:,} bytes) to {out}.{there}", markup=False)
+    size = f" ({report.bytes:,} bytes)" if is_whole else ""
+    console.print(f"{verb} {report.exported:,} messages{size} to {out}.{there}", markup=False)
 
 
 @contextmanager
@@ -297,3 +290,22 @@ def _export_progress(total: int) -> Iterator[ShowExport]:
     ) as bar:
         task = bar.add_task("", total=total)
         yield lambda report: bar.update(task, completed=report.exported + report.already_there)
+
+
+def _exporting(name: str, export: _Export, help: str, *, is_whole: bool = True) -> None:
+    """The command that writes this format."""
+
+    @exports.command(name, help=help)
+    def command(
+        out: OutOption,
+        query: QueryOption = None,
+        account: AccountOption = None,
+        dry_run: DryRunOption = False,
+        json: JsonOption = False,
+    ) -> None:
+        _export(export, _Chosen(query, account), out, dry_run=dry_run, json=json, is_whole=is_whole)
+
+
+_exporting("mbox", export_mbox, "Write one mbox file; importing it again gives the same bytes.")
+_exporting("eml", export_eml, "Write one .eml file for each message, named by its date, subject and key.")
+_exporting("csv", export_csv, "Write a table with a line for each message, without its text.", is_whole=False)

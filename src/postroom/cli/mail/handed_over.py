@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -91,21 +92,50 @@ async def _until_interrupted(saying: str) -> AsyncIterator[Callable[[], Any]]:
         yield pause
 
 
-async def sync_elsewhere(app: App, owner: Owner, accounts: list[Account]) -> list[tuple[Account, JobRecord]]:
-    """Let the worker of `postroom up` sync these accounts now; their jobs when they are over."""
-    if owner.purpose != UP:
-        raise Retryable(
-            f"{owner} owns the archive and runs no jobs. Stop it, or run `postroom up` in its place, which syncs."
-        )
+@dataclass(frozen=True, slots=True)
+class SyncedThere:
+    """How an account's sync ended that the owner of the archive did."""
+
+    account: str
+    error: str | None
+    result: Mapping[str, Any]
+
+
+async def sync_elsewhere(app: App, owner: Owner, accounts: list[Account]) -> list[SyncedThere]:
+    """Let the owner of the archive sync these accounts now: a job does it in `postroom up`, a task in a Switchboard,
+    which runs no jobs."""
+    if owner.purpose == UP:
+        jobs = await _sync_by_jobs(app, owner, accounts)
+        return [_of_job(account, job) for account, job in zip(accounts, jobs, strict=True)]
+    with _StatusDisplay() as display:
+        wanted = {"accounts": sorted(account.id for account in accounts)}
+        task = await do_elsewhere(app, owner, TaskKind.SYNC, wanted, lambda task: display.show(_lines(task)))
+    found = (task.result or {}).get("accounts", {})
+    return [_of_task(account, found.get(account.email)) for account in accounts]
+
+
+def _of_job(account: Account, job: JobRecord) -> SyncedThere:
+    result = job.result if isinstance(job.result, dict) else {}
+    error = result.get("skipped") if job.state is JobState.COMPLETED else job.last_error or f"the job is {job.state}"
+    return SyncedThere(account.email, error, result)
+
+
+def _of_task(account: Account, result: Mapping[str, Any] | None) -> SyncedThere:
+    if result is None:
+        return SyncedThere(account.email, "it is no longer connected", {})
+    return SyncedThere(account.email, result.get("error"), result)
+
+
+async def _sync_by_jobs(app: App, owner: Owner, accounts: list[Account]) -> list[JobRecord]:
     added = await app.database.write(lambda tx: _sync_now(tx, app, accounts))
     errors.print(f"{owner} is running and owns the archive: the sync is done there.", markup=False, soft_wrap=True)
     with _StatusDisplay() as display:
         async with _until_interrupted("The sync goes on in `postroom up`; `postroom sync status` shows it.") as pause:
             while True:
                 found, statuses = await app.database.read(partial(_looked_at, jobs=added, accounts=accounts, app=app))
-                display.show(statuses)
+                display.show([_line(each) for each in statuses])
                 if all(job.state in _OVER for job in found):
-                    return list(zip(accounts, found, strict=True))
+                    return found
                 _require_running(app, owner, "The sync goes on when it starts again.")
                 await pause()
 
@@ -139,13 +169,18 @@ class _StatusDisplay:
         if self._live is not None:
             self._live.stop()
 
-    def show(self, found: list[SyncStatus]) -> None:
-        text = "\n".join(_line(each) for each in found)
+    def show(self, lines: list[str]) -> None:
+        text = "\n".join(lines)
         if self._live is not None:
             self._live.update(Text(text), refresh=True)
         elif time.monotonic() >= self._next:
             self._next = time.monotonic() + _LINE_EVERY_S
             errors.print(text, markup=False, soft_wrap=True)
+
+
+def _lines(task: ArchiveTask) -> list[str]:
+    shown = (task.progress or {}).get("accounts", {})
+    return [printable(f"{email}: {words}") for email, words in shown.items()]
 
 
 def _line(status: SyncStatus) -> str:

@@ -13,14 +13,12 @@ from rich.text import Text
 from postroom import settings
 from postroom.archive.backend import ArchiveBackend
 from postroom.archive.exporting import output_folder, write_under_free_name
-from postroom.archive.layout import account_name
-from postroom.archive.messages import ArchivedAttachment, ArchivedMessage
+from postroom.archive.messages import ArchivedAttachment, ArchivedMessage, account_name
 from postroom.archive.search import SearchCount, SearchHit, SearchPage, ShardProblem, Snippet, Sort
 from postroom.archive.service import open_archive
 from postroom.cli.terminal import JsonOption, console, errors, print_json, print_table, shown
 from postroom.domain.errors import BadInput, Fatal, NotFound
-from postroom.mail.dates import date_problem
-from postroom.mail.parsing import ParsedMail
+from postroom.mail.parsing import ParsedMail, date_problem
 from postroom.mail.query import QueryError
 
 _MOST_CONTEXT = 60
@@ -141,7 +139,7 @@ def _shown(snippet: Snippet) -> Text:
     text = Text(_plain(snippet.text), style="dim")
     for start, end in snippet.marks:
         text.stylize("bold not dim", start, end)
-    return text
+    return text if snippet.attachment is None else Text(f"{_plain(snippet.attachment)}: ", style="dim") + text
 
 
 def _plain(text: str) -> str:

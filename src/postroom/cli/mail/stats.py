@@ -1,4 +1,5 @@
-"""`postroom stats`: what is in the archive, by sender, domain, time, size, label or type."""
+"""`postroom stats`: what is in the archive, by sender, domain, time, size, label or type, and
+how long replies take."""
 
 from __future__ import annotations
 
@@ -7,11 +8,17 @@ from typing import Annotated
 import typer
 
 from postroom.app import App
-from postroom.app.archive_statistics import ArchiveStatistics, count_archive, read_statistics
-from postroom.archive.statistics import MOST_VALUES, StatisticsBy
+from postroom.app.archive_statistics import (
+    ArchiveStatistics,
+    ResponseStatistics,
+    count_archive,
+    read_responses,
+    read_statistics,
+)
+from postroom.archive.statistics import MOST_VALUES, ResponseTimes, StatisticsBy
 from postroom.cli.session import AccountOption, with_app
 from postroom.cli.terminal import JsonOption, console, errors, print_json, print_table
-from postroom.dashboard.display.formatting import size
+from postroom.dashboard.display.formatting import duration, size
 
 
 def stats(
@@ -19,12 +26,18 @@ def stats(
     account: AccountOption = None,
     limit: Annotated[int, typer.Option(min=1, max=MOST_VALUES, help="Show at most this many.")] = 20,
     now: Annotated[bool, typer.Option("--now", help="Count what has changed first.")] = False,
+    responses: Annotated[
+        bool, typer.Option("--responses", help="Show how long you and others take to reply instead.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Show what is in the archive: messages, bytes and attachments, and the search that finds them.
 
     A worker counts every 15 minutes.
     """
+    if responses:
+        _show_responses(account, limit, now=now, json=json)
+        return
 
     async def run(app: App) -> ArchiveStatistics:
         found = await app.database.read(lambda tx: read_statistics(tx, by, account, limit))
@@ -48,3 +61,31 @@ def stats(
     )
     if len(found.rows) < found.values:
         console.print(f"{len(found.rows):,} of {found.values:,}; --limit shows more.", markup=False)
+
+
+def _show_responses(account: str | None, limit: int, *, now: bool, json: bool) -> None:
+    async def run(app: App) -> ResponseStatistics:
+        found = await app.database.read(lambda tx: read_responses(tx, account, limit))
+        if now or found.counted_at is None:
+            with errors.status("counting ..."):
+                await count_archive(app.database, app.archive.backend, app.clock)
+            found = await app.database.read(lambda tx: read_responses(tx, account, limit))
+        return found
+
+    found = with_app(run)
+    if json:
+        print_json(found)
+        return
+    print_table(
+        ["person", "your replies", "median", "90%", "theirs", "median", "90%", "search"],
+        ([row.person or "everyone", *_times(row.owner), *_times(row.others), row.search] for row in found.rows),
+        empty="The archive holds no replies.",
+    )
+    if len(found.rows) <= found.people:
+        console.print(f"{len(found.rows) - 1:,} of {found.people:,}; --limit shows more.", markup=False)
+
+
+def _times(found: ResponseTimes | None) -> list[str]:
+    if found is None:
+        return ["", "", ""]
+    return [f"{found.replies:,}", duration(found.median_s), duration(found.p90_s)]

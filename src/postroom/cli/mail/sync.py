@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.live import Live
@@ -24,8 +24,8 @@ from postroom.accounts.account import Account, ArchivedMailbox, find_mailbox, li
 from postroom.accounts.troubled import troubled_archives, troubled_of
 from postroom.app import App
 from postroom.app.series import recording
-from postroom.archive.status import OwnedElsewhere
-from postroom.cli.mail.handed_over import server_in, sync_elsewhere
+from postroom.archive.status import UP, OwnedElsewhere
+from postroom.cli.mail.handed_over import SyncedThere, server_in, sync_elsewhere
 from postroom.cli.session import AccountOption, chosen_accounts, stopped_by_signals, with_app
 from postroom.cli.terminal import (
     DryRunOption,
@@ -41,8 +41,6 @@ from postroom.cli.terminal import (
     size,
 )
 from postroom.domain.errors import NotFound, PostroomError
-from postroom.domain.jobs import JobState
-from postroom.queue.inspection import JobRecord
 from postroom.sync.fetch import RetriedMessages
 from postroom.sync.service import AccountSync
 from postroom.sync.status import SyncEstimate, SyncPhase, SyncProgress, SyncStatus, status_of
@@ -158,15 +156,6 @@ class SyncEnd:
     """`12,400 of 98,000 · 5/s · 4 h left`"""
 
 
-@dataclass(frozen=True, slots=True)
-class SyncedThere:
-    """How an account's sync ended that `postroom up` did."""
-
-    account: str
-    error: str | None
-    result: Mapping[str, Any]
-
-
 @app.command()
 def plan(account: AccountOption = None, json: JsonOption = False) -> None:
     """Show what a sync will take, before anything is fetched: messages, quota units, time, disk space."""
@@ -192,7 +181,8 @@ def run(
 ) -> None:
     """Bring all mail into the archive, then follow changes until stopped.
 
-    Beside a running `postroom up`, which follows changes anyway, it has the sync done there and ends with it.
+    Beside a running `postroom up`, which follows changes anyway, or `postroom switchboard`, it has the sync done
+    there and ends with it.
     Ctrl-C or SIGTERM stops it cleanly at any time; the same command continues from there.
     """
     ended, was_stopped = with_app(lambda app: _run(app, account, once=once, json=json))
@@ -280,26 +270,22 @@ async def _run(app: App, email: str | None, *, once: bool, json: bool) -> tuple[
     try:
         return await _run_here(app, accounts, once=once, json=json)
     except OwnedElsewhere as error:
-        there = [_there(account, job) for account, job in await sync_elsewhere(app, server_in(error), accounts)]
+        owner = server_in(error)
+        there = await sync_elsewhere(app, owner, accounts)
     if not json:
-        _print_synced_there(there)
+        _print_synced_there(there, follows=owner.purpose == UP)
     return there, False
 
 
-def _there(account: Account, job: JobRecord) -> SyncedThere:
-    result = job.result if isinstance(job.result, dict) else {}
-    error = result.get("skipped") if job.state is JobState.COMPLETED else job.last_error or f"the job is {job.state}"
-    return SyncedThere(account.email, error, result)
-
-
-def _print_synced_there(ended: Sequence[SyncedThere]) -> None:
+def _print_synced_there(ended: Sequence[SyncedThere], *, follows: bool) -> None:
     for each in ended:
         if each.error is not None:
             errors.print(f"error: {each.account}: {printable(each.error)}", markup=False, soft_wrap=True)
             continue
         counts = ", ".join(f"{each.result.get(name, 0):,} {name}" for name in ("stored", "known", "bad"))
         console.print(f"{each.account}: {counts}, watermark {moment(each.result.get('watermark') or 0)}", markup=False)
-    console.print("`postroom up` goes on following new mail.", markup=False)
+    alone = "A Switchboard follows no new mail: run the same command again, or `postroom up` in its place."
+    console.print("`postroom up` goes on following new mail." if follows else alone, markup=False, soft_wrap=True)
 
 
 async def _run_here(
@@ -415,7 +401,7 @@ def _print_status(status: SyncStatus, read_ago: str) -> None:
     facts = {
         "phase": status.phase,
         "progress": status.progress.words if status.progress else "",
-        "gap": f"mail since {status.gap_since:%Y-%m-%d} is being compared: Gmail has forgotten its changes"
+        "gap": f"mail since {status.gap_since:%Y-%m-%d} is being compared: the mailbox no longer tells its changes"
         if status.gap_since
         else "",
         "watermark": moment(status.watermark),

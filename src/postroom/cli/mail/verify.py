@@ -72,7 +72,7 @@ async def _compared(app: App, email: str | None) -> list[SourceReport]:
 
 
 async def _compare(app: App, account: Account) -> SourceReport:
-    async with app.gmail.mailbox(account, PriorityLane.SYNC) as mailbox:
+    async with app.mailboxes.mailbox(account, PriorityLane.SYNC) as mailbox:
         total = (await mailbox.identity()).messages_total
         with Progress(
             f"asking {account.email}", BarColumn(), MofNCompleteColumn(), console=errors, transient=True

@@ -1,11 +1,14 @@
 """Approvals: actions of rules or the model that need a person's answer first, as rows that are answered one by one or
 many at once. What cannot be undone is shown in full once more before it is approved; the rest is undone afterwards.
+
+*Always allow* leads from such an action to the rule that does the same with all such mail. The rule, and what it would
+have done with past mail, are shown before it is made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from pydantic import BaseModel, Field
@@ -16,28 +19,29 @@ from postroom.actions.approvals import ApprovalQuestion, ApprovalVerdict
 from postroom.actions.lifecycle import Action
 from postroom.actions.undo import WAITS_AGAIN
 from postroom.actions.wording import LetterPreview
-from postroom.contract.actions import (
-    ANSWER,
-    ANSWER_MANY,
-    MOST_AT_ONCE,
-    TAKE_BACK,
-    AnsweredManyReply,
-    AnswerManyArguments,
-    OneAnswerReply,
-    VerdictArguments,
-)
-from postroom.contract.fields import Id
+from postroom.contract import actions as contract
+from postroom.contract.rules import ADD, EDIT
+from postroom.contract.tool import Id
 from postroom.dashboard.actions.routes import mailbox_of_path
 from postroom.dashboard.context import Here, RequestContext, Undo, api_router, pages_router, permits
 from postroom.dashboard.display.formatting import plural
-from postroom.dashboard.forms import Form
+from postroom.dashboard.forms import FilterChoice, Form
+from postroom.dashboard.mail.routes import message_path
+from postroom.dashboard.rules.queries import TRIAL_SIZES, RuleEffect, effects_of, rule_names, run_trial, stored_rule
+from postroom.dashboard.security.login import call_with_proof
 from postroom.db import Tx
 from postroom.domain.actions import FOR_GOOD, ActionType
-from postroom.domain.errors import BadInput
+from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.roles import Permission
-from postroom.triage.rules.about import can_repeat
+from postroom.mail.addresses import canonical_address
+from postroom.settings import SafetySettings
+from postroom.triage.rules.facts import facts_of_message
+from postroom.triage.rules.files import as_written
+from postroom.triage.rules.rule import RuleDraft
+from postroom.triage.rules.suggesting import KindOf, MailKind, can_repeat, kinds_of, rule_about
+from postroom.triage.rules.wording import in_words
 
-MOST_SHOWN = MOST_AT_ONCE
+MOST_SHOWN = contract.MOST_AT_ONCE
 _PREVIEW = 160
 """Characters of a message, and of a letter, that a row shows."""
 
@@ -194,9 +198,9 @@ async def show_questions(here: Here) -> list[QuestionRow]:
 
 @api.post("")
 @permits(Permission.APPROVE, keeps_to_mailbox=True)
-async def give_many(here: Here, given: AnswerManyArguments) -> AnsweredManyReply:
+async def give_many(here: Here, given: contract.AnswerManyArguments) -> contract.AnsweredManyReply:
     """Answer several questions. One that was answered meanwhile does not keep the others from it."""
-    return await here.call(ANSWER_MANY, given)
+    return await here.call(contract.ANSWER_MANY, given)
 
 
 @api.get("/{action_id}")
@@ -208,9 +212,9 @@ async def show_question(here: Here, action_id: Id) -> QuestionRow:
 
 @api.post("/{action_id}")
 @permits(Permission.APPROVE, keeps_to_mailbox=True)
-async def give(here: Here, action_id: Id, given: VerdictArguments) -> ApprovalResult:
+async def give(here: Here, action_id: Id, given: contract.VerdictArguments) -> ApprovalResult:
     """Answer a question; each is answered once."""
-    done = await here.call(ANSWER, {**given.model_dump(), "action": action_id})
+    done = await here.call(contract.ANSWER, {**given.model_dump(), "action": action_id})
     return ApprovalResult(counted=done.counted, question=await show_question(here, action_id))
 
 
@@ -226,7 +230,7 @@ async def submit_answers(here: Here) -> Response:
 
 @pages.post("/approvals/undo")
 async def submit_take_back(here: Here) -> Response:
-    taken = await here.call(TAKE_BACK, {"actions": list((await here.form()).all("action"))})
+    taken = await here.call(contract.TAKE_BACK, {"actions": list((await here.form()).all("action"))})
     done = [each for each in taken.answers if each.counted]
     reopened = sum(each.standing == WAITS_AGAIN for each in done)
     said = [
@@ -235,17 +239,6 @@ async def submit_take_back(here: Here) -> Response:
         _left(taken.answers, "could not be taken back"),
     ]
     return await here.go("/approvals", " ".join(filter(None, said)), "done" if done else "warn")
-
-
-@pages.get("/approvals/{action_id}/{verdict}")
-async def return_to_questions(here: Here, action_id: Id, verdict: ApprovalVerdict) -> Response:
-    """For a reload of what a button led to."""
-    return await here.go(f"/approvals#q-{action_id}")
-
-
-@pages.post("/approvals/{action_id}/{verdict}")
-async def submit_answer(here: Here, action_id: Id, verdict: ApprovalVerdict) -> Response:
-    return await _answered(here, await here.form(), [action_id], verdict)
 
 
 def chosen_ids(form: Form) -> list[str]:
@@ -265,9 +258,11 @@ async def _answered(here: RequestContext, form: Form, ids: Sequence[str], verdic
         unseen = await _to_confirm(here, ids, form.all("confirmed"))
         if unseen:
             return await here.page("approvals/confirm.html", SECTION, ids=ids, questions=unseen, back=back)
-    given = await here.call(ANSWER_MANY, {"actions": list(ids), "verdict": verdict, "note": form.optional("note")})
+    given = await here.call(
+        contract.ANSWER_MANY, {"actions": list(ids), "verdict": verdict, "note": form.optional("note")}
+    )
     counted = [each.action for each in given.answers if each.counted]
-    undo = await _undo_of(here, counted) if verdict is ApprovalVerdict.APPROVE else None
+    undo = await _undo_of(here, counted, verdict)
     return await here.go(back, _said(given.answers, verdict), "done" if counted else "warn", undo)
 
 
@@ -281,12 +276,15 @@ async def _to_confirm(here: RequestContext, ids: Sequence[str], seen: Sequence[s
     return await here.read(read)
 
 
-async def _undo_of(here: RequestContext, ids: Sequence[str]) -> Undo | None:
+async def _undo_of(here: RequestContext, ids: Sequence[str], verdict: ApprovalVerdict) -> Undo | None:
+    """A rejection can always be taken back."""
+    if verdict is ApprovalVerdict.REJECT:
+        return Undo("/approvals/undo", {"action": list(ids)}) if ids else None
     can_undo = await here.read(lambda tx: [each.id for each in questions_of(tx, ids) if each.can_undo])
     return Undo("/approvals/undo", {"action": can_undo}) if can_undo else None
 
 
-def _said(answers: Sequence[OneAnswerReply], verdict: ApprovalVerdict) -> str:
+def _said(answers: Sequence[contract.OneAnswerReply], verdict: ApprovalVerdict) -> str:
     counted = sum(each.counted for each in answers)
     done = "Approved" if verdict is ApprovalVerdict.APPROVE else "Rejected"
     if len(answers) == 1:
@@ -295,7 +293,7 @@ def _said(answers: Sequence[OneAnswerReply], verdict: ApprovalVerdict) -> str:
     return f"{said} {_left(answers, 'came too late')}".strip()
 
 
-def _left(answers: Sequence[OneAnswerReply], what: str) -> str:
+def _left(answers: Sequence[contract.OneAnswerReply], what: str) -> str:
     left = [each for each in answers if not each.counted]
     return f"{len(left)} {what}: {left[0].standing}." if left else ""
 
@@ -305,3 +303,145 @@ async def _page(here: RequestContext, form: Form | None = None, status: int = 20
     return await here.page(
         "approvals/list.html", SECTION, status, form=form or Form(), groups=grouped(found), found=found, most=MOST_SHOWN
     )
+
+
+always_pages = pages_router()
+
+_CALLED = {KindOf.SENDER: "this sender", KindOf.LIST: "this mailing list", KindOf.DOMAIN: "this domain"}
+
+
+@dataclass(frozen=True, slots=True)
+class KindChoice:
+    of: KindOf
+    called: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class RuleOffer:
+    """The rule that would make approval needless."""
+
+    draft: RuleDraft
+    effects: Sequence[RuleEffect]
+    in_words: str
+    chosen: KindOf | None
+    choices: Sequence[KindChoice]
+    """Whose mail it can be about; none for a rule that exists."""
+    rule_id: str | None
+    """Of the rule that wants the action: it would be changed, and no other made."""
+    stamp: str | None
+    alike: Sequence[QuestionRow]
+    """Open questions of the same kind, which can be approved with it; none about what cannot be undone."""
+
+    @property
+    def still_asks(self) -> Sequence[str]:
+        """Why it would need approval all the same."""
+        return [reason for effect in self.effects for reason in effect.waits_because]
+
+
+@always_pages.get("/approvals/{action_id:uuid}/always")
+async def always_page(here: Here, action_id: Id, of: FilterChoice = "") -> Response:
+    offer = await here.read(lambda tx: offered(tx, here.app.settings.safety, action_id, of))
+    trial = await run_trial(here, offer.draft, TRIAL_SIZES[0])
+    return await here.page(
+        "approvals/always.html",
+        SECTION,
+        question=await here.read(lambda tx: question(tx, action_id)),
+        offer=offer,
+        trial=trial,
+        address_of=message_path,
+    )
+
+
+@always_pages.post("/approvals/{action_id:uuid}/always")
+async def submit_always(here: Here, action_id: Id) -> Response:
+    form = await here.form()
+    offer = await here.read(lambda tx: offered(tx, here.app.settings.safety, action_id, form["of"]))
+    rule = as_written(offer.draft)
+    if offer.rule_id is None:
+        made = await call_with_proof(here, ADD, rule, form)
+    else:
+        made = await call_with_proof(here, EDIT, {**rule, "rule": offer.rule_id, "stamp": form["stamp"] or None}, form)
+    said = f"The rule {made.name} needs no approval from now on."
+    return await _approve_alike(here, form.all("action"), said)
+
+
+async def _approve_alike(here: RequestContext, ids: Sequence[str], said: str) -> Response:
+    """Those that the page showed and that the person left ticked."""
+    can_undo = await here.read(lambda tx: [each.id for each in questions_of(tx, ids) if each.can_undo])
+    if not can_undo:
+        return await here.go("/approvals", said)
+    given = await here.call(contract.ANSWER_MANY, {"actions": can_undo, "verdict": "approve"})
+    counted = [each.action for each in given.answers if each.counted]
+    undo = Undo("/approvals/undo", {"action": counted}) if counted else None
+    return await here.go("/approvals", f"{said} {plural(len(counted), 'action')} approved.", undo=undo)
+
+
+def offered(tx: Tx, safety: SafetySettings, action_id: str, of: str) -> RuleOffer:
+    """BadInput where no rule can stand in for the answer."""
+    asked = approvals.get_question(tx, action_id)
+    alike = _alike(tx, asked)
+    if asked.action.rule_id is not None and (found := _existing(tx, safety, asked.action.rule_id, alike)) is not None:
+        return found
+    wanted = asked.action.wanted
+    if not can_repeat(wanted):
+        raise BadInput("action", "answers one message, so no rule can do the same with others")
+    kinds = _kinds(tx, asked)
+    if not kinds:
+        raise BadInput("action", "is about mail without a single sender, which no rule can name")
+    kind = next((each for each in kinds if each.of == of), kinds[0])
+    draft = rule_about(kind, wanted, safety, rule_names(tx).values())
+    choices = [KindChoice(each.of, _CALLED[each.of], each.value) for each in kinds]
+    return _offer(draft, safety, alike, chosen=kind.of, choices=choices)
+
+
+def _existing(tx: Tx, safety: SafetySettings, rule_id: str, alike: Sequence[QuestionRow]) -> RuleOffer | None:
+    """A rule wants it: that rule, without approval."""
+    try:
+        stored = stored_rule(tx, rule_id)
+    except NotFound:
+        return None
+    if stored.draft is None:
+        return None
+    draft = replace(stored.draft, unattended=True)
+    return _offer(draft, safety, alike, rule_id=stored.id, stamp=stored.stamp)
+
+
+def _offer(
+    draft: RuleDraft,
+    safety: SafetySettings,
+    alike: Sequence[QuestionRow],
+    *,
+    chosen: KindOf | None = None,
+    choices: Sequence[KindChoice] = (),
+    rule_id: str | None = None,
+    stamp: str | None = None,
+) -> RuleOffer:
+    effects = effects_of(draft, safety)
+    return RuleOffer(draft, effects, in_words(draft.condition), chosen, choices, rule_id, stamp, alike)
+
+
+def _alike(tx: Tx, asked: ApprovalQuestion) -> Sequence[QuestionRow]:
+    if asked.action.type in FOR_GOOD:
+        return ()
+    groups = (group.questions for group in grouped(open_questions(tx)))
+    return next((rows for rows in groups if any(row.id == asked.action.id for row in rows)), ())
+
+
+def _kinds(tx: Tx, asked: ApprovalQuestion) -> list[MailKind]:
+    facts = None if asked.action.message_id is None else facts_of_message(tx, asked.action.message_id)
+    if facts is not None:
+        return kinds_of(facts.senders, facts.list_id)
+    return kinds_of([canonical_address(asked.address)] if asked.address else [], None)
+
+
+# After the routes of the same form, such as `always`: the first that fits is taken.
+@pages.get("/approvals/{action_id}/{verdict}")
+async def return_to_questions(here: Here, action_id: Id, verdict: ApprovalVerdict) -> Response:
+    """For a reload of what a button led to."""
+    return await here.go(f"/approvals#q-{action_id}")
+
+
+@pages.post("/approvals/{action_id}/{verdict}")
+async def submit_answer(here: Here, action_id: Id, verdict: ApprovalVerdict) -> Response:
+    return await _answered(here, await here.form(), [action_id], verdict)

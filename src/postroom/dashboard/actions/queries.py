@@ -17,7 +17,7 @@ from postroom.actions.browsing import ActionFilter, Listed
 from postroom.actions.lifecycle import Action
 from postroom.actions.snoozes import Snooze, SnoozeState
 from postroom.actions.wording import LetterPreview
-from postroom.contract.fields import Id
+from postroom.contract.tool import Id
 from postroom.dashboard.paging import ListQuery, Paged
 from postroom.db import Tx
 from postroom.db.tables.triage import decisions, rules

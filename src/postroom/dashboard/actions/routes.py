@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Query
 from pydantic import AwareDatetime, BaseModel, Field
@@ -13,35 +13,9 @@ from starlette.responses import Response
 from postroom.actions import undo, wording
 from postroom.actions.lifecycle import mailbox_of_action
 from postroom.actions.undo import Progress, UndoSpan
-from postroom.contract.actions import (
-    CANCEL,
-    DISMISS,
-    RETRY,
-    SNOOZE,
-    TAKE_BACK,
-    UNDO,
-    UNDO_ALL,
-    WAKE,
-    AnsweredManyReply,
-    ReturnTime,
-    TakeBackArguments,
-    UndoSpanArguments,
-)
-from postroom.contract.fields import Id
-from postroom.contract.tool import R, ToolSignature
-from postroom.dashboard.actions.queries import (
-    MOST_SNOOZES,
-    ActionDetail,
-    ActionRow,
-    ActionsQuery,
-    SnoozeRow,
-    action_detail,
-    action_row,
-    addresses,
-    list_actions,
-    snooze_of,
-    snoozed_mail,
-)
+from postroom.contract import actions as contract
+from postroom.contract.tool import Id, R, ToolSignature
+from postroom.dashboard.actions import queries
 from postroom.dashboard.context import Here, RequestContext, api_router, named_by, pages_router, permits
 from postroom.dashboard.forms import FilterChoice, Form, query_of
 from postroom.dashboard.paging import Paged
@@ -56,7 +30,7 @@ pages = pages_router()
 api = api_router("actions")
 
 SECTION = "actions"
-ActionsWanted = Annotated[ActionsQuery, Query()]
+ActionsWanted = Annotated[queries.ActionsQuery, Query()]
 SNOOZE_HOURS = {"1": "1 hour", "3": "3 hours", "24": "1 day", "72": "3 days", "168": "1 week", "720": "30 days"}
 TIMES = {"hour": "the last hour", "day": "the last day", "week": "the last week", "at": "a time that you choose"}
 AGO = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7)}
@@ -70,32 +44,34 @@ async def actions_page(here: Here, wanted: ActionsWanted) -> Response:
         actions=await show_actions(here, wanted),
         wanted=wanted,
         rule_name=None if wanted.rule is None else (await here.read(rule_names)).get(wanted.rule, "a removed rule"),
-        accounts=sorted((await here.read(addresses)).values()),
+        accounts=sorted((await here.read(queries.addresses)).values()),
         statuses=list(ActionStatus),
         types=list(ActionType),
         origins=list(Origin),
-        snoozed=len(await here.read(snoozed_mail)),
+        snoozed=len(await here.read(queries.snoozed_mail)),
     )
 
 
 @api.get("")
 @permits(Permission.READ, named_by("account"))
-async def show_actions(here: Here, wanted: ActionsWanted) -> Paged[ActionRow]:
+async def show_actions(here: Here, wanted: ActionsWanted) -> Paged[queries.ActionRow]:
     """Actions, newest first. If few of very many match, a page may be short or empty and still have a `next`."""
-    return await here.read(lambda tx: list_actions(tx, wanted))
+    return await here.read(lambda tx: queries.list_actions(tx, wanted))
 
 
 @pages.get("/actions/snoozed")
 async def snoozed_page(here: Here) -> Response:
     found = await show_snoozed(here)
-    return await here.page("actions/snoozed.html", SECTION, snoozes=found, most=MOST_SNOOZES, hours=SNOOZE_HOURS)
+    return await here.page(
+        "actions/snoozed.html", SECTION, snoozes=found, most=queries.MOST_SNOOZES, hours=SNOOZE_HOURS
+    )
 
 
 @api.get("/snoozed")
 @permits(Permission.READ)
-async def show_snoozed(here: Here) -> list[SnoozeRow]:
+async def show_snoozed(here: Here) -> list[queries.SnoozeRow]:
     """Snoozed mail, by the time of its return; 200 at most."""
-    return await here.read(snoozed_mail)
+    return await here.read(queries.snoozed_mail)
 
 
 @pages.get("/actions/by-model")
@@ -131,7 +107,7 @@ async def by_model_page(
 async def submit_undo_by_model(here: Here) -> Response:
     form = await here.form()
     span = UndoSpan(_time("since", form["since"]), _time("until", form["until"]))
-    await here.call(UNDO_ALL, {"since": span.since, "until": span.until})
+    await here.call(contract.UNDO_ALL, {"since": span.since, "until": span.until})
     query = query_of(at=span.since.isoformat(), until=span.until.isoformat())
     return await here.go(f"/actions/by-model?{query}", "Undoing has started; this page shows the progress.")
 
@@ -163,24 +139,24 @@ class SpanUndone(BaseModel):
 
 @api.post("/survey")
 @permits(Permission.READ)
-async def survey(here: Here, wanted: UndoSpanArguments) -> SpanUndone:
+async def survey(here: Here, wanted: contract.UndoSpanArguments) -> SpanUndone:
     """What the model, or rules, did in a period, and how much of it is undone. Changes nothing."""
     return await _surveyed(here, UndoSpan(wanted.since, wanted.until or here.now, wanted.by))
 
 
 @api.post("/undo-all")
 @permits(Permission.ACT)
-async def undo_all(here: Here, wanted: UndoSpanArguments) -> SpanUndone:
+async def undo_all(here: Here, wanted: contract.UndoSpanArguments) -> SpanUndone:
     """Let a worker undo all of that, the newest first."""
-    begun = await here.call(UNDO_ALL, wanted)
+    begun = await here.call(contract.UNDO_ALL, wanted)
     return await _surveyed(here, UndoSpan(begun.since, begun.until, wanted.by))
 
 
 @api.post("/take-back")
 @permits(Permission.ACT, keeps_to_mailbox=True)
-async def take_back_many(here: Here, given: TakeBackArguments) -> AnsweredManyReply:
+async def take_back_many(here: Here, given: contract.TakeBackArguments) -> contract.AnsweredManyReply:
     """Take back what you approved or ordered: before it begins it is not done, afterwards it is undone."""
-    return await here.call(TAKE_BACK, given)
+    return await here.call(contract.TAKE_BACK, given)
 
 
 async def _surveyed(here: RequestContext, span: UndoSpan) -> SpanUndone:
@@ -204,50 +180,39 @@ async def action_page(here: Here, action_id: Id) -> Response:
 
 @api.get("/{action_id}")
 @permits(Permission.READ, mailbox_of_path)
-async def show_action(here: Here, action_id: Id) -> ActionDetail:
+async def show_action(here: Here, action_id: Id) -> queries.ActionDetail:
     """One action: what was done to which message, why, its steps, and whether it can be undone."""
-    return await here.read(lambda tx: action_detail(tx, action_id))
+    return await here.read(lambda tx: queries.action_detail(tx, action_id))
+
+
+_Deed = Literal["undo", "retry", "dismiss", "cancel", "wake"]
 
 
 async def _steer(here: RequestContext, tool: ToolSignature[Any, R], action_id: str, **more: Any) -> R:
     return await here.call(tool, {"action": action_id, **more})
 
 
-@pages.post("/actions/{action_id}/undo")
-async def submit_undo(here: Here, action_id: Id) -> Response:
-    await _steer(here, UNDO, action_id)
-    return await _back(here, action_id, "Undoing has started; a worker does it now.")
-
-
-@pages.post("/actions/{action_id}/retry")
-async def submit_retry(here: Here, action_id: Id) -> Response:
-    await _steer(here, RETRY, action_id)
-    return await _back(here, action_id, "The action is queued again.")
-
-
-@pages.post("/actions/{action_id}/dismiss")
-async def submit_dismissal(here: Here, action_id: Id) -> Response:
-    await _steer(here, DISMISS, action_id)
-    return await _back(here, action_id, "Dismissed; it is no longer listed as something you need to look at.")
-
-
-@pages.post("/actions/{action_id}/cancel")
-async def submit_cancel(here: Here, action_id: Id) -> Response:
-    await _steer(here, CANCEL, action_id)
-    return await _back(here, action_id, "The action is cancelled; nothing is changed.")
-
-
-@pages.post("/actions/{action_id}/wake")
-async def submit_wake(here: Here, action_id: Id) -> Response:
-    await _steer(here, WAKE, action_id)
-    return await _back(here, action_id, "The message returns as soon as a worker is free.")
-
-
 @pages.post("/actions/{action_id}/sleep")
 async def submit_snooze(here: Here, action_id: Id) -> Response:
     hours = (await here.form()).one_of("hours", list(SNOOZE_HOURS))
-    await _steer(here, SNOOZE, action_id, until=here.now + timedelta(hours=int(hours)))
+    await _steer(here, contract.SNOOZE, action_id, until=here.now + timedelta(hours=int(hours)))
     return await _back(here, action_id, f"The message returns in {SNOOZE_HOURS[hours]}.")
+
+
+_DEEDS: dict[str, tuple[ToolSignature[Any, Any], str]] = {
+    "undo": (contract.UNDO, "Undoing has started; a worker does it now."),
+    "retry": (contract.RETRY, "The action is queued again."),
+    "dismiss": (contract.DISMISS, "Dismissed; it is no longer listed as something you need to look at."),
+    "cancel": (contract.CANCEL, "The action is cancelled; nothing is changed."),
+    "wake": (contract.WAKE, "The message returns as soon as a worker is free."),
+}
+
+
+@pages.post("/actions/{action_id}/{deed}")
+async def submit_deed(here: Here, action_id: Id, deed: _Deed) -> Response:
+    tool, said = _DEEDS[deed]
+    await _steer(here, tool, action_id)
+    return await _back(here, action_id, said)
 
 
 async def _back(here: RequestContext, action_id: str, message: str) -> Response:
@@ -260,47 +225,32 @@ async def _back(here: RequestContext, action_id: str, message: str) -> Response:
 
 @api.post("/{action_id}/undo")
 @permits(Permission.ACT, keeps_to_mailbox=True)
-async def take_back(here: Here, action_id: Id) -> ActionRow:
+async def take_back(here: Here, action_id: Id) -> queries.ActionRow:
     """Let a worker undo it; the reply is the undo, which is an action of its own."""
-    made = await _steer(here, UNDO, action_id)
-    return await here.read(lambda tx: action_row(tx, made.undo))
-
-
-@api.post("/{action_id}/retry")
-@permits(Permission.ACT, keeps_to_mailbox=True)
-async def retry(here: Here, action_id: Id) -> ActionRow:
-    """Try a failed action again."""
-    await _steer(here, RETRY, action_id)
-    return await here.read(lambda tx: action_row(tx, action_id))
-
-
-@api.post("/{action_id}/dismiss")
-@permits(Permission.ACT, keeps_to_mailbox=True)
-async def dismiss(here: Here, action_id: Id) -> ActionRow:
-    """Dismiss a failed action, so that it no longer needs attention."""
-    await _steer(here, DISMISS, action_id)
-    return await here.read(lambda tx: action_row(tx, action_id))
-
-
-@api.post("/{action_id}/cancel")
-@permits(Permission.ACT, keeps_to_mailbox=True)
-async def cancel(here: Here, action_id: Id) -> ActionRow:
-    """Cancel an action that has not started."""
-    await _steer(here, CANCEL, action_id)
-    return await here.read(lambda tx: action_row(tx, action_id))
+    made = await _steer(here, contract.UNDO, action_id)
+    return await here.read(lambda tx: queries.action_row(tx, made.undo))
 
 
 @api.post("/{action_id}/wake")
 @permits(Permission.ACT, keeps_to_mailbox=True)
-async def wake(here: Here, action_id: Id) -> SnoozeRow:
+async def wake(here: Here, action_id: Id) -> queries.SnoozeRow:
     """Return snoozed mail now."""
-    await _steer(here, WAKE, action_id)
-    return await here.read(lambda tx: snooze_of(tx, action_id))
+    await _steer(here, contract.WAKE, action_id)
+    return await here.read(lambda tx: queries.snooze_of(tx, action_id))
 
 
 @api.post("/{action_id}/sleep")
 @permits(Permission.ACT, keeps_to_mailbox=True)
-async def sleep(here: Here, action_id: Id, wanted: ReturnTime) -> SnoozeRow:
+async def sleep(here: Here, action_id: Id, wanted: contract.ReturnTime) -> queries.SnoozeRow:
     """Return snoozed mail at another time."""
-    await _steer(here, SNOOZE, action_id, until=wanted.until)
-    return await here.read(lambda tx: snooze_of(tx, action_id))
+    await _steer(here, contract.SNOOZE, action_id, until=wanted.until)
+    return await here.read(lambda tx: queries.snooze_of(tx, action_id))
+
+
+@api.post("/{action_id}/{deed}")
+@permits(Permission.ACT, keeps_to_mailbox=True)
+async def steer(here: Here, action_id: Id, deed: Literal["retry", "dismiss", "cancel"]) -> queries.ActionRow:
+    """`retry` or `dismiss` an action that failed, so that it no longer needs attention; `cancel` one that has not
+    started."""
+    await _steer(here, _DEEDS[deed][0], action_id)
+    return await here.read(lambda tx: queries.action_row(tx, action_id))

@@ -29,12 +29,13 @@ from postroom.accounts.account import (
     list_archived_mailboxes,
 )
 from postroom.accounts.troubled import TroubledMessage, troubled_archives, troubled_of
+from postroom.app.archive_statistics import CountedCoverage, read_coverage
 from postroom.archive.backend import ArchiveBackend
 from postroom.archive.certificates import Certificate, RemovalResult
-from postroom.archive.layout import account_name
+from postroom.archive.messages import account_name
 from postroom.archive.status import ShardInfo
-from postroom.contract import imports
-from postroom.dashboard.archive.years import (
+from postroom.contract import steering
+from postroom.dashboard.archive.contents import (
     MailboxHolding,
     MailboxOrigin,
     archived_accounts,
@@ -178,7 +179,7 @@ class BadMessagesQuery(ListQuery):
 class CertificatesQuery(ListQuery):
     account: str = Field(max_length=320, description="the account, by its address")
     result: RemovalResult | None = None
-    message: str | None = Field(None, max_length=100, description="the message's Gmail id")
+    message: str | None = Field(None, max_length=100, description="the id that the message has at its source")
 
 
 def accounts(tx: Tx) -> list[Account]:
@@ -320,7 +321,7 @@ async def render_archive(
         SECTION,
         status,
         form=form or Form(),
-        imports=(await here.call(imports.LIST, {})).imports,
+        imports=(await here.call(steering.LIST_IMPORTS, {})).imports,
         importable=await here.read(_importable_mailboxes),
         most=here.app.settings.dashboard.upload_bytes,
         held=held,
@@ -334,9 +335,17 @@ async def render_archive(
         recent={each.account: _recent_chart(each) for each in held if each.recent},
         figures=figures_of(metrics.samples()),
         percent=percent,
+        coverage=await here.read(read_coverage),
         windows=window_links("/archive", window),
         panels=sync_panels(reading),
     )
+
+
+@api.get("/coverage")
+@permits(Permission.READ)
+async def show_text_coverage(here: Here) -> CountedCoverage:
+    """For each account how many texts of messages and attachments are indexed, or why not, as last counted."""
+    return await here.read(read_coverage)
 
 
 @api.get("")

@@ -12,10 +12,10 @@ from typing import Any
 from postroom.contract.backfill import CREATE, ESTIMATE
 from postroom.dashboard.context import RequestContext
 from postroom.dashboard.forms import Form
-from postroom.dashboard.security.proof import call_with_proof
-from postroom.domain.backfill import BackfillMode
+from postroom.dashboard.security.login import call_with_proof
 from postroom.domain.errors import BadInput
 from postroom.domain.money import MICROS_PER_CENT, format_dollars, from_cents, parse_dollars
+from postroom.domain.terms import BackfillMode
 from postroom.mail.categories import Categories
 from postroom.switchboard.backfill.terms import MOST_CENTS
 

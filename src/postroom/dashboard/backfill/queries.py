@@ -20,8 +20,8 @@ from postroom.dashboard.paging import ListQuery, Paged, SortOrder, paged, row_be
 from postroom.db import Tx
 from postroom.db.tables.mail import backfill_rate as rates
 from postroom.db.tables.mail import backfill_spend as spends
-from postroom.domain.backfill import BackfillStatus
 from postroom.domain.money import Micros
+from postroom.domain.terms import BackfillStatus
 from postroom.mail.categories import Categories
 from postroom.settings import BackfillSettings
 from postroom.switchboard.backfill import job as model

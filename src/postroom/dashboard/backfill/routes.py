@@ -14,49 +14,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from postroom.contract.backfill import CHANGE, JUDGE_AGAIN, STEERING, SWITCH
-from postroom.contract.fields import Id
-from postroom.dashboard.backfill.offers import (
-    CONSENT,
-    OFFER_LIFE,
-    BackfillOffer,
-    StaleOffer,
-    accept,
-    arguments_of,
-    first_day_field,
-    form_of,
-    limits_of,
-    make_offer,
-    on_the_form,
-    open_offer,
-    seal_offer,
-    wanted_of,
-)
-from postroom.dashboard.backfill.queries import (
-    BackfillDetail,
-    BackfillOverview,
-    BackfillRow,
-    BackfillsQuery,
-    BackfillSwitch,
-    CategoryChoice,
-    backfill_detail,
-    choices,
-    list_backfills,
-    mailbox_of_job,
-    mailboxes,
-    overview,
-    switch,
-)
+from postroom.contract.tool import Id
+from postroom.dashboard.backfill import offers, queries
 from postroom.dashboard.context import Here, RequestContext, api_router, named_by, pages_router, permits
 from postroom.dashboard.display import charts
 from postroom.dashboard.display.formatting import money
 from postroom.dashboard.forms import Form
 from postroom.dashboard.paging import Paged
-from postroom.dashboard.security.proof import call_with_proof
+from postroom.dashboard.security.login import call_with_proof
 from postroom.db import Tx
-from postroom.domain.backfill import BackfillMode, BackfillStatus, Include
 from postroom.domain.errors import BadInput, PostroomError
 from postroom.domain.ids import parse_id
 from postroom.domain.roles import Permission, ProofNeeded
+from postroom.domain.terms import BackfillMode, BackfillStatus, Include
 from postroom.mail.categories import Categories
 from postroom.switchboard.backfill.job import BackfillEvent
 
@@ -64,7 +34,7 @@ pages = pages_router()
 api = api_router("backfill")
 
 SECTION = "backfill"
-BackfillsWanted = Annotated[BackfillsQuery, Query()]
+BackfillsWanted = Annotated[queries.BackfillsQuery, Query()]
 
 _FORM_FIELDS = frozenset(
     [
@@ -84,7 +54,7 @@ _FORM_FIELDS = frozenset(
 
 
 def _form_fields(here: RequestContext) -> frozenset[str]:
-    return _FORM_FIELDS.union(map(first_day_field, here.app.categories.defined.selectable))
+    return _FORM_FIELDS.union(map(offers.first_day_field, here.app.categories.defined.selectable))
 
 
 _BINDS = {
@@ -108,7 +78,7 @@ async def backfill_page(here: Here, wanted: BackfillsWanted) -> Response:
         SECTION,
         overview=await show_overview(here),
         jobs=await show_jobs(here, wanted),
-        accounts=await here.read(mailboxes),
+        accounts=await here.read(queries.mailboxes),
         statuses=list(BackfillStatus),
         wanted=wanted,
     )
@@ -116,23 +86,23 @@ async def backfill_page(here: Here, wanted: BackfillsWanted) -> Response:
 
 @api.get("")
 @permits(Permission.READ)
-async def show_overview(here: Here) -> BackfillOverview:
+async def show_overview(here: Here) -> queries.BackfillOverview:
     """The kill switch, how many jobs have each status, and what was spent today."""
-    return await here.read(lambda tx: overview(tx, here.app.settings.backfill, here.now))
+    return await here.read(lambda tx: queries.overview(tx, here.app.settings.backfill, here.now))
 
 
 @api.get("/jobs")
 @permits(Permission.READ, named_by("account"))
-async def show_jobs(here: Here, wanted: BackfillsWanted) -> Paged[BackfillRow]:
+async def show_jobs(here: Here, wanted: BackfillsWanted) -> Paged[queries.BackfillRow]:
     """Jobs, newest first."""
-    return await here.read(lambda tx: list_backfills(tx, here.app.settings.backfill, wanted, here.now))
+    return await here.read(lambda tx: queries.list_backfills(tx, here.app.settings.backfill, wanted, here.now))
 
 
 @api.get("/categories")
 @permits(Permission.READ, keeps_to_mailbox=True)
-async def categories(here: Here) -> list[CategoryChoice]:
+async def categories(here: Here) -> list[queries.CategoryChoice]:
     """What a job may ask for, with how far back each category goes by default."""
-    return choices(here.app.categories.defined)
+    return queries.choices(here.app.categories.defined)
 
 
 @pages.get("/backfill/new")
@@ -148,18 +118,18 @@ async def new_job_page(here: Here) -> Response:
 async def submit_estimate(here: Here) -> Response:
     form = await here.form()
     try:
-        offer = await make_offer(here, wanted_of(form, here.now.date(), here.app.categories.defined))
+        offer = await offers.make_offer(here, offers.wanted_of(form, here.now.date(), here.app.categories.defined))
     except PostroomError as error:
         return await _refused(here, form, error)
-    return await _offered(here, "backfill/estimate.html", offer, seal_offer(here, offer))
+    return await _offered(here, "backfill/estimate.html", offer, offers.seal_offer(here, offer))
 
 
 @pages.post("/backfill/new/consent")
 async def submit_consent(here: Here) -> Response:
     sealed = (await here.form())["offer"]
     try:
-        offer = open_offer(here, sealed)
-    except StaleOffer as stale:
+        offer = offers.open_offer(here, sealed)
+    except offers.StaleOffer as stale:
         return await _again(here, stale)
     return await _offered(here, "backfill/consent.html", offer, sealed)
 
@@ -168,17 +138,17 @@ async def submit_consent(here: Here) -> Response:
 async def submit_job(here: Here) -> Response:
     form = await here.form()
     try:
-        offer = open_offer(here, form["offer"])
-    except StaleOffer as stale:
+        offer = offers.open_offer(here, form["offer"])
+    except offers.StaleOffer as stale:
         return await _again(here, stale)
     try:
-        if not form.checked(CONSENT):
-            raise BadInput(CONSENT, "tick this box to agree; nothing starts without it")
-        job_id = await accept(here, offer, form)
+        if not form.checked(offers.CONSENT):
+            raise BadInput(offers.CONSENT, "tick this box to agree; nothing starts without it")
+        job_id = await offers.accept(here, offer, form)
     except ProofNeeded:
         raise
     except PostroomError as error:
-        shown = _beside_its_field(form, error, frozenset({CONSENT}))
+        shown = _beside_its_field(form, error, frozenset({offers.CONSENT}))
         return await _offered(here, "backfill/consent.html", offer, form["offer"], 422, **shown)
     return await here.go(f"/backfill/{job_id}", "The job is created. It starts when its connector asks for work.")
 
@@ -187,9 +157,9 @@ class BackfillSwitchWanted(BaseModel, extra="forbid"):
     enabled: bool
 
 
-async def turn_switch(here: RequestContext, on: bool) -> BackfillSwitch:
+async def turn_switch(here: RequestContext, on: bool) -> queries.BackfillSwitch:
     await here.call(SWITCH, {"enabled": on})
-    return await here.read(lambda tx: switch(tx, here.app.settings.backfill))
+    return await here.read(lambda tx: queries.switch(tx, here.app.settings.backfill))
 
 
 @pages.post("/backfill/switch")
@@ -202,13 +172,13 @@ async def submit_switch(here: Here) -> Response:
 
 @api.post("/switch")
 @permits(Permission.BACKFILL)
-async def turn(here: Here, wanted: BackfillSwitchWanted) -> BackfillSwitch:
+async def turn(here: Here, wanted: BackfillSwitchWanted) -> queries.BackfillSwitch:
     """Switch all backfill off or on. Off stops every running job; live mail continues."""
     return await turn_switch(here, wanted.enabled)
 
 
 def _mailbox_of_job(tx: Tx, request: Request) -> str | None:
-    return mailbox_of_job(tx, parse_id(request.path_params["job_id"], "job_id"))
+    return queries.mailbox_of_job(tx, parse_id(request.path_params["job_id"], "job_id"))
 
 
 @pages.get("/backfill/{job_id}")
@@ -225,7 +195,7 @@ async def _job(here: RequestContext, job_id: str, form: Form, status: int = 200)
         status,
         detail=detail,
         form=form,
-        switch=await here.read(lambda tx: switch(tx, settings)),
+        switch=await here.read(lambda tx: queries.switch(tx, settings)),
         spending=_spending(detail),
         like_this=_query_of_job(detail),
         zone=settings.day_zone,
@@ -234,28 +204,28 @@ async def _job(here: RequestContext, job_id: str, form: Form, status: int = 200)
 
 @api.get("/jobs/{job_id}")
 @permits(Permission.READ, _mailbox_of_job)
-async def show_job(here: Here, job_id: Id) -> BackfillDetail:
+async def show_job(here: Here, job_id: Id) -> queries.BackfillDetail:
     """One job with its money by day, its estimate beside the actual figures, and its audit."""
-    return await here.read(lambda tx: backfill_detail(tx, here.app.settings.backfill, job_id, here.now))
+    return await here.read(lambda tx: queries.backfill_detail(tx, here.app.settings.backfill, job_id, here.now))
 
 
 @api.post("/jobs/{job_id}/pause")
 @permits(Permission.BACKFILL, keeps_to_mailbox=True)
-async def pause(here: Here, job_id: Id) -> BackfillDetail:
+async def pause(here: Here, job_id: Id) -> queries.BackfillDetail:
     """Stop a job and keep its place."""
     return await steer(here, job_id, BackfillEvent.PAUSE)
 
 
 @api.post("/jobs/{job_id}/resume")
 @permits(Permission.BACKFILL, keeps_to_mailbox=True)
-async def resume(here: Here, job_id: Id) -> BackfillDetail:
+async def resume(here: Here, job_id: Id) -> queries.BackfillDetail:
     """Let a paused, capped or failed job continue where it stopped."""
     return await steer(here, job_id, BackfillEvent.RESUME)
 
 
 @api.post("/jobs/{job_id}/cancel")
 @permits(Permission.BACKFILL, keeps_to_mailbox=True)
-async def cancel(here: Here, job_id: Id) -> BackfillDetail:
+async def cancel(here: Here, job_id: Id) -> queries.BackfillDetail:
     """Stop a job for good; mail that it already fetched stays."""
     return await steer(here, job_id, BackfillEvent.CANCEL)
 
@@ -269,7 +239,7 @@ class BackfillLimits(BaseModel, extra="forbid"):
 
 @api.post("/jobs/{job_id}/change")
 @permits(Permission.BACKFILL, keeps_to_mailbox=True)
-async def change(here: Here, job_id: Id, limits: BackfillLimits) -> BackfillDetail:
+async def change(here: Here, job_id: Id, limits: BackfillLimits) -> queries.BackfillDetail:
     """Give a job another speed or daily cap."""
     await call_with_proof(here, CHANGE, {"job_id": job_id, **limits.model_dump(exclude_none=True)}, None)
     return await show_job(here, job_id)
@@ -277,7 +247,7 @@ async def change(here: Here, job_id: Id, limits: BackfillLimits) -> BackfillDeta
 
 @api.post("/jobs/{job_id}/judge_again")
 @permits(Permission.BACKFILL, keeps_to_mailbox=True)
-async def judge_again(here: Here, job_id: Id) -> BackfillDetail:
+async def judge_again(here: Here, job_id: Id) -> queries.BackfillDetail:
     """Try again to judge those of its messages for which that failed."""
     await here.call(JUDGE_AGAIN, {"job_id": job_id})
     return await show_job(here, job_id)
@@ -287,9 +257,9 @@ async def judge_again(here: Here, job_id: Id) -> BackfillDetail:
 async def submit_change(here: Here, job_id: Id) -> Response:
     form = await here.form()
     try:
-        await call_with_proof(here, CHANGE, {"job_id": job_id, **limits_of(form)}, form)
+        await call_with_proof(here, CHANGE, {"job_id": job_id, **offers.limits_of(form)}, form)
     except BadInput as error:
-        return await _job(here, job_id, form.refused(on_the_form(error)), 422)
+        return await _job(here, job_id, form.refused(offers.on_the_form(error)), 422)
     return await here.go(f"/backfill/{job_id}", "The new limits hold from now on.")
 
 
@@ -316,7 +286,7 @@ async def submit_steering(here: Here, job_id: Id, event: Literal["pause", "resum
     return await here.go(f"/backfill/{job_id}", _DONE[BackfillEvent(event)])
 
 
-async def steer(here: RequestContext, job_id: str, event: BackfillEvent) -> BackfillDetail:
+async def steer(here: RequestContext, job_id: str, event: BackfillEvent) -> queries.BackfillDetail:
     await here.call(STEERING[event], {"job_id": job_id})
     return await show_job(here, job_id)
 
@@ -329,18 +299,18 @@ async def _what(here: RequestContext, form: Form, trouble: str | None = None, st
         SECTION,
         status,
         form=form,
-        first_days=any(form[name] or form.error(name) for name in map(first_day_field, known.selectable)),
+        first_days=any(form[name] or form.error(name) for name in map(offers.first_day_field, known.selectable)),
         trouble=trouble,
-        accounts=await here.read(mailboxes),
-        choices=choices(known),
+        accounts=await here.read(queries.mailboxes),
+        choices=queries.choices(known),
         includes=list(Include),
-        switch=await here.read(lambda tx: switch(tx, settings)),
+        switch=await here.read(lambda tx: queries.switch(tx, settings)),
         settings=settings,
     )
 
 
 async def _offered(
-    here: RequestContext, template: str, offer: BackfillOffer, sealed: str, status: int = 200, **values: Any
+    here: RequestContext, template: str, offer: offers.BackfillOffer, sealed: str, status: int = 200, **values: Any
 ) -> Response:
     """The second and the third step: both show the estimate and carry it on with the time of its creation."""
     shown = {"form": Form(), "trouble": None, "is_new": False, **values}
@@ -351,27 +321,27 @@ async def _offered(
         offer=offer,
         sealed=sealed,
         binds=_BINDS.get(offer.estimate["binds"], offer.estimate["binds"]),
-        holds=OFFER_LIFE,
-        change=_query_of_form(form_of(offer.wanted)),
-        switch=await here.read(lambda tx: switch(tx, here.app.settings.backfill)),
+        holds=offers.OFFER_LIFE,
+        change=_query_of_form(offers.form_of(offer.wanted)),
+        switch=await here.read(lambda tx: queries.switch(tx, here.app.settings.backfill)),
         **shown,
     )
 
 
-async def _again(here: RequestContext, stale: StaleOffer) -> Response:
+async def _again(here: RequestContext, stale: offers.StaleOffer) -> Response:
     """A new estimate in place of one that is no longer valid; nothing was agreed to."""
     if stale.wanted is None:
         return await _what(here, Form(), "The form could not be read. Please fill it in again.", 422)
     try:
-        offer = await make_offer(here, stale.wanted)
+        offer = await offers.make_offer(here, stale.wanted)
     except PostroomError as error:
-        return await _refused(here, form_of(stale.wanted), error)
-    return await _offered(here, "backfill/estimate.html", offer, seal_offer(here, offer), 422, is_new=True)
+        return await _refused(here, offers.form_of(stale.wanted), error)
+    return await _offered(here, "backfill/estimate.html", offer, offers.seal_offer(here, offer), 422, is_new=True)
 
 
 async def _refused(here: RequestContext, form: Form, error: PostroomError) -> Response:
     """The first step again, with what was entered."""
-    named = on_the_form(error) if isinstance(error, BadInput) else error
+    named = offers.on_the_form(error) if isinstance(error, BadInput) else error
     return await _what(here, status=422, **_beside_its_field(form, named, _form_fields(here)))
 
 
@@ -386,7 +356,7 @@ def _query_of_form(form: Form) -> str:
     return urlencode([(name, value) for name, values in form.values.items() for value in values])
 
 
-def _query_of_job(detail: BackfillDetail) -> str:
+def _query_of_job(detail: queries.BackfillDetail) -> str:
     job = detail.summary.job
     names = (
         "endpoint_identity",
@@ -400,10 +370,10 @@ def _query_of_job(detail: BackfillDetail) -> str:
     wanted = {name: getattr(job, name) for name in names}
     days: dict[str, Any] = {"date_from": job.date_from.isoformat(), "date_to": job.date_to.isoformat()}
     days["category_from"] = {name: day.isoformat() for name, day in job.category_from.items()}
-    return _query_of_form(form_of({**wanted, **days, "auto_resume": job.auto_resume}))
+    return _query_of_form(offers.form_of({**wanted, **days, "auto_resume": job.auto_resume}))
 
 
-def _spending(detail: BackfillDetail) -> charts.Chart:
+def _spending(detail: queries.BackfillDetail) -> charts.Chart:
     recent = detail.days[-14:]
     return charts.bars(
         "Spending by day", [charts.ChartPart(day.day.isoformat(), day.spent, money(day.spent)) for day in recent]
@@ -428,7 +398,7 @@ class BackfillWanted(BaseModel, extra="forbid"):
     uses_model: bool | None = Field(None, description="false: rules decide alone, at no cost")
 
     def arguments(self, today: date, categories: Categories) -> dict[str, Any]:
-        return arguments_of(self.model_dump(mode="json"), today, categories)
+        return offers.arguments_of(self.model_dump(mode="json"), today, categories)
 
 
 class OfferReply(BaseModel):
@@ -448,13 +418,13 @@ class BackfillConsent(BaseModel, extra="forbid"):
 @permits(Permission.BACKFILL, keeps_to_mailbox=True)
 async def estimate(here: Here, wanted: BackfillWanted) -> OfferReply:
     """What a job would fetch, cost and take. Creates nothing."""
-    offer = await make_offer(here, wanted.arguments(here.now.date(), here.app.categories.defined))
-    sealed = seal_offer(here, offer)
-    return OfferReply(offer=sealed, holds_until=here.now + OFFER_LIFE, estimate=dict(offer.estimate))
+    offer = await offers.make_offer(here, wanted.arguments(here.now.date(), here.app.categories.defined))
+    sealed = offers.seal_offer(here, offer)
+    return OfferReply(offer=sealed, holds_until=here.now + offers.OFFER_LIFE, estimate=dict(offer.estimate))
 
 
 @api.post("/jobs")
 @permits(Permission.BACKFILL, keeps_to_mailbox=True)
-async def create(here: Here, agreed: BackfillConsent) -> BackfillDetail:
+async def create(here: Here, agreed: BackfillConsent) -> queries.BackfillDetail:
     """Create the job that was estimated, with the owner's consent."""
-    return await show_job(here, await accept(here, open_offer(here, agreed.offer)))
+    return await show_job(here, await offers.accept(here, offers.open_offer(here, agreed.offer)))

@@ -72,6 +72,7 @@ _SECTIONS = (
     NavigationSection("overview", "/", "Overview"),
     NavigationSection("digest", "/digest", "Digest"),
     NavigationSection("mail", "/mail", "Mail", group="Mail"),
+    NavigationSection("ask", "/ask", "Ask"),
     NavigationSection("approvals", "/approvals", "Approvals"),
     NavigationSection("review", "/review", "Review"),
     NavigationSection("actions", "/actions", "Actions"),
@@ -102,6 +103,18 @@ def _since(context: Context, moment: datetime | None) -> Markup:
     return formatting.time_tag(moment, context["now"])
 
 
+@pass_context
+def _reported(context: Context, value: str | float) -> Markup:
+    """What a connector wrote; a time is shown as everywhere, in the reader's zone."""
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) and "T" in value else None
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None or not 1970 <= moment.year < 9999:
+        return formatting.plain(value)
+    return formatting.time_tag(moment, context["now"])
+
+
 def _environment_of_pages() -> Environment:
     environment = Environment(
         loader=PackageLoader("postroom.dashboard"),
@@ -123,6 +136,7 @@ def _environment_of_pages() -> Environment:
         "when": formatting.exact_time,
         "utc": formatting.when,
         "since": _since,
+        "reported": _reported,
         "words": formatting.words,
         "pretty": formatting.pretty,
         "chart": charts.as_image,

@@ -14,7 +14,7 @@ from sqlalchemy import func, select
 from starlette.responses import Response
 
 from postroom.connectors.guidance import MAX_AGE
-from postroom.contract.contacts import (
+from postroom.contract.senders import (
     ADD_CONTACT,
     REMOVE_CONTACT,
     SET_CONTACT_PRIORITY,
@@ -30,10 +30,10 @@ from postroom.db.tables.mail import contact_exports, contacts
 from postroom.domain.clock import require_utc
 from postroom.domain.errors import BadInput
 from postroom.domain.roles import Permission
-from postroom.domain.tiers import AssignmentRule, Tier
+from postroom.domain.terms import AssignmentRule, Tier
 from postroom.mail.tier_policy import Treatment
 from postroom.settings import QueueSettings
-from postroom.switchboard import tier_policy
+from postroom.switchboard import definitions
 from postroom.switchboard.contacts import Contact, contact_from_row
 
 
@@ -127,14 +127,14 @@ def filters(tx: Tx, settings: QueueSettings, now: datetime, *, uses_kinds: bool 
     default: int = QueueSettings.model_fields["max_consecutive_same_tier"].default
     rules = [
         PolicyRule(place + 1, Treatment(rule["tier"]).name.lower(), rule["note"], rule["condition"], rule["enabled"])
-        for place, rule in enumerate(tier_policy.all_policy_rules(tx))
+        for place, rule in enumerate(definitions.all_policy_rules(tx))
     ]
     return Filters(
         TIER_RULES,
         settings.max_consecutive_same_tier,
         default,
         contact_state(tx, now),
-        tier_policy.rules_with_version(tx)[0],
+        definitions.rules_with_version(tx)[0],
         rules,
         uses_kinds,
     )

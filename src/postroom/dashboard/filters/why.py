@@ -14,11 +14,7 @@ from starlette.responses import Response
 
 from postroom.accounts.account import list_accounts
 from postroom.connectors.priority import ContactProof, PriorityRules, contact_form, own_form, reply_targets
-from postroom.contract.categories import (
-    CORRECT_CATEGORY,
-    FORGET_CORRECTION,
-    CategoryCorrectionReply,
-)
+from postroom.contract.senders import CORRECT_CATEGORY, FORGET_CORRECTION, CategoryCorrectionReply
 from postroom.dashboard.context import Here, api_router, named_by, pages_router, permits
 from postroom.dashboard.forms import Form
 from postroom.dashboard.mail.message import read_headers
@@ -26,7 +22,7 @@ from postroom.db import Tx
 from postroom.db.tables.mail import contacts, sent_messages
 from postroom.domain.errors import BadInput
 from postroom.domain.roles import Permission
-from postroom.domain.tiers import AssignmentRule, Tier
+from postroom.domain.terms import AssignmentRule, Tier
 from postroom.mail.addresses import parse_addresses
 from postroom.mail.categories import facts_of
 from postroom.mail.categories.model import NONE
@@ -34,8 +30,8 @@ from postroom.mail.headers import Headers
 from postroom.mail.sender_kinds import LEAST, kinds_of
 from postroom.reading import mail
 from postroom.settings import ConnectorSettings
-from postroom.switchboard import tier_policy
-from postroom.switchboard.category_book import CategoryBook, CategoryCorrection, list_corrections
+from postroom.switchboard import definitions
+from postroom.switchboard.definitions import CategoryBook, CategoryCorrection, list_corrections
 
 pages = pages_router()
 api = api_router("why")
@@ -82,7 +78,7 @@ def explain(
     own = frozenset(own_form(each) for each in (*(one.email for one in list_accounts(tx)), *config.own_addresses))
     rules = PriorityRules(own, ContactProof(config.contact_proof), config.believed_servers, uses_kinds=config.use_kinds)
     assigned = rules.assign(headers, {each for each, first in known.items() if first}, sent)
-    verdict = tier_policy.policy_in_force(tx).decide(headers, labels)
+    verdict = definitions.policy_in_force(tx).decide(headers, labels)
     kinds = kinds_of(headers, labels)
     is_known = bool(senders) and all(each in known for each in senders)
     found = book.in_force(tx).verdict(facts_of(headers, is_known=is_known, labels=labels))

@@ -19,7 +19,7 @@ from postroom import kill_switch
 from postroom.accounts.account import list_accounts
 from postroom.app.backup import MadeBackup, list_backups
 from postroom.contract.steering import SHOW_CHECKLIST, ChecklistArguments
-from postroom.dashboard.archive.years import archived_accounts
+from postroom.dashboard.archive.contents import archived_accounts
 from postroom.dashboard.context import Here, RequestContext, Undo, api_router, pages_router, permits
 from postroom.dashboard.security.passphrase import stored_hash
 from postroom.db import Tx

@@ -16,20 +16,8 @@ from datetime import datetime
 from postroom.app.serving import SharedServices
 from postroom.archive.messages import ArchivedMessage
 from postroom.archive.search import ShardProblem
-from postroom.dashboard.mail.by_tier import find_tier
+from postroom.dashboard.mail import search
 from postroom.dashboard.mail.current import LabelPlace, changes_under_way, label_place, labels_after
-from postroom.dashboard.mail.search import (
-    STARRED,
-    UNREAD,
-    FoundMail,
-    MailQuery,
-    MailRow,
-    NamedAddress,
-    TieredHit,
-    find_mail,
-    row_of,
-    sender_of,
-)
 
 ME = "me"
 MOST_LOOKED_UP = 500
@@ -46,7 +34,7 @@ ThreadName = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ConversationRow:
-    newest: MailRow
+    newest: search.MailRow
     """Of those that the row stands for; it has the snippet."""
     thread: str
     people: tuple[str, ...]
@@ -81,7 +69,7 @@ class ConversationList:
     """The mailboxes that can be searched."""
 
 
-async def list_conversations(shared: SharedServices, wanted: MailQuery) -> ConversationList:
+async def list_conversations(shared: SharedServices, wanted: search.MailQuery) -> ConversationList:
     """A page reads as many messages as `limit` says; it has fewer rows where some belong together."""
     page = first = await _page(shared, wanted)
     for _ in range(_MOST_ROUNDS):
@@ -91,22 +79,22 @@ async def list_conversations(shared: SharedServices, wanted: MailQuery) -> Conve
     return replace(page, previous=first.previous)
 
 
-async def _page(shared: SharedServices, wanted: MailQuery) -> ConversationList:
+async def _page(shared: SharedServices, wanted: search.MailQuery) -> ConversationList:
     others: Sequence[ArchivedMessage] = ()
     if wanted.tier is not None:
-        found = await find_tier(shared, wanted, wanted.tier)
+        found = await search.find_tier(shared, wanted, wanted.tier)
     else:
-        found = await find_mail(shared, wanted)
+        found = await search.find_mail(shared, wanted)
         others = await _others(shared, found, wanted)
     rows = conversations(found.hits, others, found.accounts, is_first=found.previous is None)
     return ConversationList(rows, found.next, found.previous, found.problems, found.accounts)
 
 
 def conversations(
-    hits: Sequence[TieredHit], others: Iterable[ArchivedMessage], own: Collection[str], *, is_first: bool
+    hits: Sequence[search.TieredHit], others: Iterable[ArchivedMessage], own: Collection[str], *, is_first: bool
 ) -> list[ConversationRow]:
     """In the order of the hits. On a later page, those with a newer message are left out: an earlier page has them."""
-    by_thread: defaultdict[ThreadName, list[TieredHit]] = defaultdict(list)
+    by_thread: defaultdict[ThreadName, list[search.TieredHit]] = defaultdict(list)
     for hit in hits:
         by_thread[_name(hit.message)].append(hit)
     members: defaultdict[ThreadName, dict[str, ArchivedMessage]] = defaultdict(dict)
@@ -124,7 +112,7 @@ def people_of(messages: Iterable[ArchivedMessage], own: Collection[str]) -> tupl
     """The writers of these messages, in their order: the whole name of one, the first names of several."""
     names: dict[str, str] = {}
     for message in messages:
-        sender = sender_of(message.sender)
+        sender = search.sender_of(message.sender)
         is_own = sender.address.lower() in own
         names.setdefault(ME if is_own else sender.address.lower(), ME if is_own else _honest_name(sender))
     if len(names) == 1:
@@ -133,7 +121,7 @@ def people_of(messages: Iterable[ArchivedMessage], own: Collection[str]) -> tupl
     return tuple(short) if len(short) <= _MOST_PEOPLE else (short[0], _CUT, *short[1 - _MOST_PEOPLE :])
 
 
-def _honest_name(sender: NamedAddress) -> str:
+def _honest_name(sender: search.NamedAddress) -> str:
     """The address, if the name looks like another address, or like the owner."""
     poses = "@" in sender.name or ME in sender.name.casefold().split()
     return sender.address if poses or not sender.name else sender.name
@@ -146,22 +134,22 @@ def _short(name: str) -> str:
     return (words[0].partition("@")[0] or words[0]) if words else name
 
 
-def _row(first: TieredHit, together: Sequence[ArchivedMessage], own: Collection[str]) -> ConversationRow:
+def _row(first: search.TieredHit, together: Sequence[ArchivedMessage], own: Collection[str]) -> ConversationRow:
     labels = dict.fromkeys(label for message in together for label in message.labels)
     return ConversationRow(
-        newest=row_of(first.hit, first.tier),
+        newest=search.row_of(first.hit, first.tier),
         thread=first.message.thread_id,
         people=people_of(reversed(together), own),
         keys=tuple(message.key for message in together),
-        starred_keys=tuple(message.key for message in together if STARRED in message.labels),
-        labels=tuple(label for label in labels if label not in (UNREAD, STARRED)),
+        starred_keys=tuple(message.key for message in together if search.STARRED in message.labels),
+        labels=tuple(label for label in labels if label not in (search.UNREAD, search.STARRED)),
         has_attachment=any(message.has_attachment for message in together),
-        is_unread=any(UNREAD in message.labels for message in together),
+        is_unread=any(search.UNREAD in message.labels for message in together),
         is_deleted_at_source=all(message.deleted_at_source is not None for message in together),
     )
 
 
-async def _others(shared: SharedServices, found: FoundMail, wanted: MailQuery) -> list[ArchivedMessage]:
+async def _others(shared: SharedServices, found: search.FoundMail, wanted: search.MailQuery) -> list[ArchivedMessage]:
     """The messages of these conversations that are in the same place, whichever page they are on."""
     now = shared.app.clock.now()
     place = label_place(wanted.whole_query, now)

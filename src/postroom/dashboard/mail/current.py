@@ -20,7 +20,7 @@ from postroom.actions import lifecycle
 from postroom.actions.label_changes import INBOX, SPAM, STARRED, TRASH, UNREAD
 from postroom.actions.lifecycle import Action
 from postroom.archive.folding import normal, without_spam_and_trash
-from postroom.archive.layout import account_name
+from postroom.archive.messages import account_name
 from postroom.db import Tx
 from postroom.db.tables.triage import actions
 from postroom.domain.actions import ActionStatus as S

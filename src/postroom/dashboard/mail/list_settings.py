@@ -13,15 +13,7 @@ from fastapi import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from postroom.contract.saved_searches import (
-    LIST,
-    LONGEST_NAME,
-    REMOVE,
-    SAVE,
-    SavedSearchesReply,
-    SavedSearchReply,
-    SaveSearchArguments,
-)
+from postroom.contract import settings as contract
 from postroom.dashboard.context import Here, api_router, pages_router, permits
 from postroom.dashboard.forms import Form
 from postroom.domain.errors import BadInput
@@ -30,7 +22,7 @@ from postroom.domain.roles import Permission
 pages = pages_router()
 api = api_router("mail")
 
-SearchName = Annotated[str, Path(min_length=1, max_length=LONGEST_NAME, description="the search's name")]
+SearchName = Annotated[str, Path(min_length=1, max_length=contract.LONGEST_NAME, description="the search's name")]
 _COOKIE = "postroom_density"
 _YEAR_S = 365 * 86_400
 
@@ -71,7 +63,7 @@ async def submit_search(here: Here) -> Response:
     back = back_in(form)
     wanted = {"name": form["name"], "query": form["query"], "endpoint_identity": form.optional("account")}
     try:
-        saved = await here.call(SAVE, wanted)
+        saved = await here.call(contract.SAVE_SEARCH, wanted)
     except BadInput as error:
         return await here.go(back, f"The search was not saved: {error.field} {error.problem}.", "bad")
     return await here.go(back, f"Search saved as “{saved.name}”.")
@@ -81,26 +73,26 @@ async def submit_search(here: Here) -> Response:
 async def submit_removal(here: Here) -> Response:
     form = await here.form()
     back = back_in(form)
-    removed = await here.call(REMOVE, {"name": form["name"]})
+    removed = await here.call(contract.REMOVE_SEARCH, {"name": form["name"]})
     return await here.go(back, f"Saved search “{removed.name}” removed.")
 
 
 @api.get("/searches")
 @permits(Permission.READ)
-async def saved_searches(here: Here) -> SavedSearchesReply:
+async def saved_searches(here: Here) -> contract.SavedSearchesReply:
     """The saved searches, by name."""
-    return await here.call(LIST, {})
+    return await here.call(contract.LIST_SEARCHES, {})
 
 
 @api.post("/searches")
 @permits(Permission.SETTINGS, keeps_to_mailbox=True)
-async def save_search(here: Here, wanted: SaveSearchArguments) -> SavedSearchReply:
+async def save_search(here: Here, wanted: contract.SaveSearchArguments) -> contract.SavedSearchReply:
     """Save a search under a name that is not in use."""
-    return await here.call(SAVE, wanted)
+    return await here.call(contract.SAVE_SEARCH, wanted)
 
 
 @api.delete("/searches/{name}")
 @permits(Permission.SETTINGS)
-async def remove_search(here: Here, name: SearchName) -> SavedSearchReply:
+async def remove_search(here: Here, name: SearchName) -> contract.SavedSearchReply:
     """Remove a saved search; the reply is what it was."""
-    return await here.call(REMOVE, {"name": name})
+    return await here.call(contract.REMOVE_SEARCH, {"name": name})

@@ -21,8 +21,7 @@ from postroom.actions.requests import require_in_mailbox
 from postroom.app.remote_pictures import LoadedPictures, PictureLoader, is_allowed
 from postroom.app.serving import SharedServices
 from postroom.archive.backend import MailReader
-from postroom.archive.layout import account_name
-from postroom.archive.messages import ArchivedAttachment, ArchivedMessage, Provenance
+from postroom.archive.messages import ArchivedAttachment, ArchivedMessage, Provenance, account_name
 from postroom.archive.search import ArchivedThread, ShardProblem
 from postroom.dashboard.actions.queries import ActionRow, DecisionMade, addresses, decision_about, row_of
 from postroom.dashboard.display.foreign_content import SafeHtml, safe_html
@@ -32,13 +31,12 @@ from postroom.db import Tx
 from postroom.db.tables.mail import messages
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.money import Micros
-from postroom.domain.tiers import Tier
+from postroom.domain.terms import Tier
 from postroom.mail.addresses import Address
 from postroom.mail.authentication import Authentication, authentication_of
 from postroom.mail.charsets import decode_words
-from postroom.mail.dates import date_problem
 from postroom.mail.headers import Headers
-from postroom.mail.parsing import ParsedMail
+from postroom.mail.parsing import ParsedMail, date_problem
 from postroom.mail.unsubscribing import UnsubscribeOffer, unsubscribe_offer
 from postroom.triage.records import spent_on
 from postroom.triage.rules.facts import MessageFacts

@@ -10,20 +10,8 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from postroom.app.remote_pictures import PictureSender, list_senders
+from postroom.contract import outside as contract
 from postroom.contract.actions import DO, ActionReply
-from postroom.contract.outside import (
-    ALLOW_PICTURES,
-    FORGET_PICTURES,
-    FORGET_UNSUBSCRIBED,
-    LOAD_PICTURES,
-    NOTE_UNSUBSCRIBED,
-    ArchivedMailArguments,
-    NoteUnsubscribedArguments,
-    PictureSenderReply,
-    PicturesReply,
-    UnsubscribedArguments,
-    UnsubscribedReply,
-)
 from postroom.dashboard.context import Here, api_router, named_by, pages_router, permits
 from postroom.dashboard.display.formatting import plural
 from postroom.dashboard.forms import Form
@@ -48,15 +36,15 @@ async def submit_pictures(here: Here, account: Account, key: Key) -> Response:
     back, named = _back(form, account, key), {"endpoint_identity": account, "key": key}
     try:
         if form.one_of("intent", ("once", "always")) == "always":
-            sender = (await here.call(ALLOW_PICTURES, named)).address
+            sender = (await here.call(contract.ALLOW_PICTURES, named)).address
             return await here.go(back, f"Pictures in authenticated mail from {sender} are loaded from now on.")
-        found = await here.call(LOAD_PICTURES, named)
+        found = await here.call(contract.LOAD_PICTURES, named)
     except BadInput as error:
         return await here.go(back, f"Nothing was loaded: {error.problem}.", "bad")
     return await here.go(back, _loaded(found), "done" if found.loaded else "warn")
 
 
-def _loaded(found: PicturesReply) -> str:
+def _loaded(found: contract.PicturesReply) -> str:
     said = [f"{plural(found.loaded, 'picture')} loaded"]
     if found.failed:
         said.append(f"{plural(found.failed, 'picture')} could not be downloaded")
@@ -67,9 +55,9 @@ def _loaded(found: PicturesReply) -> str:
 
 @api.post(f"{MESSAGE}/pictures")
 @permits(Permission.ACT, named_by("account"))
-async def load_pictures(here: Here, account: Account, key: Key) -> PicturesReply:
+async def load_pictures(here: Here, account: Account, key: Key) -> contract.PicturesReply:
     """Load the remote pictures of a message, for the page that shows it. Its sender may learn that it was opened."""
-    return await here.call(LOAD_PICTURES, {"endpoint_identity": account, "key": key})
+    return await here.call(contract.LOAD_PICTURES, {"endpoint_identity": account, "key": key})
 
 
 @pages.get("/mail/pictures")
@@ -80,7 +68,7 @@ async def picture_senders_page(here: Here) -> Response:
 @pages.post("/mail/pictures/forget")
 async def submit_forget_sender(here: Here) -> Response:
     form = await here.form()
-    gone = await here.call(FORGET_PICTURES, {"sender": form["sender"]})
+    gone = await here.call(contract.FORGET_PICTURES, {"sender": form["sender"]})
     back = form["back"] if form["back"].startswith("/mail/") else "/mail/pictures"
     return await here.go(back, f"Pictures from {gone.address} are no longer loaded automatically.")
 
@@ -94,16 +82,16 @@ async def list_picture_senders(here: Here) -> list[PictureSender]:
 
 @senders_api.post("/senders")
 @permits(Permission.SETTINGS)
-async def allow_picture_sender(here: Here, wanted: ArchivedMailArguments) -> PictureSenderReply:
+async def allow_picture_sender(here: Here, wanted: contract.ArchivedMailArguments) -> contract.PictureSenderReply:
     """Always load the remote pictures of the sender of this message. Only if the message is authenticated."""
-    return await here.call(ALLOW_PICTURES, wanted)
+    return await here.call(contract.ALLOW_PICTURES, wanted)
 
 
 @senders_api.delete("/senders/{sender}")
 @permits(Permission.SETTINGS)
-async def forget_picture_sender(here: Here, sender: _Sender) -> PictureSenderReply:
+async def forget_picture_sender(here: Here, sender: _Sender) -> contract.PictureSenderReply:
     """Stop loading the remote pictures of a sender automatically."""
-    return await here.call(FORGET_PICTURES, {"sender": sender})
+    return await here.call(contract.FORGET_PICTURES, {"sender": sender})
 
 
 class ListsQuery(BaseModel, frozen=True):
@@ -168,7 +156,7 @@ async def unsubscribe(here: Here, account: Account, key: Key) -> ActionReply:
 async def submit_unsubscribed(here: Here, account: Account, key: Key) -> Response:
     """The owner opened the list's own page."""
     left = await note_unsubscribed(
-        here, NoteUnsubscribedArguments(endpoint_identity=account, key=key, way="link", action=None)
+        here, contract.NoteUnsubscribedArguments(endpoint_identity=account, key=key, way="link", action=None)
     )
     return await here.go("/unsubscribe", f"Postroom watches whether mail still comes from {left.sender}.")
 
@@ -177,22 +165,22 @@ async def submit_unsubscribed(here: Here, account: Account, key: Key) -> Respons
 async def submit_forget_unsubscribed(here: Here) -> Response:
     form = await here.form()
     named = {"endpoint_identity": form["mailbox"], "sender": form["sender"]}
-    gone = await here.call(FORGET_UNSUBSCRIBED, named)
+    gone = await here.call(contract.FORGET_UNSUBSCRIBED, named)
     return await here.go("/unsubscribe", f"{gone.sender} is listed as a sender again.")
 
 
 @lists_api.post("/left")
 @permits(Permission.ACT, keeps_to_mailbox=True)
-async def note_unsubscribed(here: Here, wanted: NoteUnsubscribedArguments) -> UnsubscribedReply:
+async def note_unsubscribed(here: Here, wanted: contract.NoteUnsubscribedArguments) -> contract.UnsubscribedReply:
     """Record that a list was left by mail or on its web page. One click is the action `unsubscribe`."""
-    return await here.call(NOTE_UNSUBSCRIBED, wanted)
+    return await here.call(contract.NOTE_UNSUBSCRIBED, wanted)
 
 
 @lists_api.post("/forget")
 @permits(Permission.ACT, keeps_to_mailbox=True)
-async def forget_unsubscribed(here: Here, wanted: UnsubscribedArguments) -> UnsubscribedReply:
+async def forget_unsubscribed(here: Here, wanted: contract.UnsubscribedArguments) -> contract.UnsubscribedReply:
     """No longer watch whether mail still comes from a sender. Nothing is sent."""
-    return await here.call(FORGET_UNSUBSCRIBED, wanted)
+    return await here.call(contract.FORGET_UNSUBSCRIBED, wanted)
 
 
 def _back(form: Form, account: str, key: str) -> str:

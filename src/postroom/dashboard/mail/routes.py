@@ -26,7 +26,6 @@ from postroom.dashboard.display.foreign_content import (
 )
 from postroom.dashboard.display.formatting import clean
 from postroom.dashboard.forms import FilterChoice, Form, mistake_in
-from postroom.dashboard.mail.by_tier import find_tier
 from postroom.dashboard.mail.conversations import ConversationList, list_conversations
 from postroom.dashboard.mail.list_settings import Density, density_of
 from postroom.dashboard.mail.mailing_lists import left_list
@@ -52,6 +51,7 @@ from postroom.dashboard.mail.search import (
     MailView,
     count_hits,
     find_mail,
+    find_tier,
     mail_accounts,
     mail_list,
     require_account,

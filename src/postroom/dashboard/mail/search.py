@@ -1,33 +1,37 @@
-"""Archived mail as a list: the hits of a search within a view, with the tier that each message got on arrival.
+"""Archived mail as a list: the hits of a search within a view, with the tier that each message got on arrival; or the
+mail of one tier, newest first.
 
 Search stops at the end of the page, so its first page costs the same in a small archive and in a large one. Labels are
-shown, and asked for, as they are once actions under way are done.
+shown, and asked for, as they are once actions under way are done. No index leads from a tier to its mail, so that one
+page looks through a limited number of messages: of a rare tier a page may be short and still have a next one.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from itertools import groupby
 from types import MappingProxyType
+from typing import Any
 
 from pydantic import Field
-from sqlalchemy import select
+from sqlalchemy import Row, Select, func, select
 
 from postroom.actions.lifecycle import Action
 from postroom.app.serving import SharedServices
-from postroom.archive.layout import account_name
-from postroom.archive.messages import ArchivedMessage
-from postroom.archive.search import Search, SearchHit, SearchPage, ShardProblem
+from postroom.archive.backend import MailReader
+from postroom.archive.messages import ArchivedMessage, account_name
+from postroom.archive.search import Search, SearchHit, SearchPage, ShardProblem, Snippet
 from postroom.dashboard.mail.current import MailboxId, changes_under_way, labels_after, still_matches
-from postroom.dashboard.paging import BoundedCount, ListQuery
+from postroom.dashboard.paging import BoundedCount, ListQuery, SortOrder, row_before
 from postroom.db import Tx
 from postroom.db.tables.mail import messages
 from postroom.domain.errors import BadInput
-from postroom.domain.tiers import Tier
+from postroom.domain.terms import Tier
 from postroom.mail.addresses import Address, parse_addresses
 from postroom.mail.query import parse
 
@@ -83,6 +87,8 @@ class MailRow:
     snippet: str
     marks: tuple[tuple[int, int], ...]
     """Where the snippet matches the query: start and end."""
+    attachment: str | None
+    """The name of the attachment that the snippet is from; null: the message itself."""
     labels: tuple[str, ...]
     has_attachment: bool
     is_unread: bool
@@ -241,6 +247,7 @@ def row_of(hit: SearchHit, tier: Tier | None) -> MailRow:
         subject=message.subject,
         snippet=hit.snippet.text,
         marks=hit.snippet.marks,
+        attachment=hit.snippet.attachment,
         labels=tuple(label for label in message.labels if label not in (UNREAD, STARRED)),
         has_attachment=message.has_attachment,
         is_unread=UNREAD in message.labels,
@@ -276,3 +283,65 @@ def _find(search: Search, wanted: MailQuery) -> tuple[list[str], SearchPage]:
 
 def _account(message: ArchivedMessage) -> str:
     return message.account
+
+
+_LOOKED_THROUGH = 5_000
+_HIDDEN = frozenset({"TRASH", "SPAM"})
+_SNIPPET = 240
+_NEWEST_FIRST = SortOrder((messages.c.received_at, messages.c.id), falling=("received_at", "id"))
+
+
+async def find_tier(shared: SharedServices, wanted: MailQuery, tier: Tier) -> FoundMail:
+    if wanted.query or wanted.view is not None or wanted.before is not None:
+        raise BadInput("tier", "is a list of its own; leave out the query, the view and `before`")
+    accounts = await mail_accounts(shared)
+    account = None if wanted.account is None else require_account(wanted.account, accounts)
+    found, following = await shared.app.database.read(lambda tx: _page(tx, wanted, tier, account))
+    archived = await shared.archive.read_apart(lambda reader: _archived(reader, found))
+    now = shared.app.clock.now()
+    changes = await shared.app.database.read(lambda tx: changes_under_way(tx, archived.values(), now))
+    rows = [_hit(row, archived[row.id], changes) for row in found if row.id in archived]
+    shown = [TieredHit(hit, tier) for hit in rows if _HIDDEN.isdisjoint(hit.message.labels)]
+    return FoundMail(shown, following, None, (), accounts)
+
+
+def recent(tier: Tier, account: str | None, since: datetime) -> Select[Any]:
+    """To be counted."""
+    whose = () if account is None else (messages.c.endpoint_identity == account,)
+    return select(messages.c.id).where(messages.c.received_at >= since, messages.c.policy_tier == tier, *whose)
+
+
+def _page(tx: Tx, wanted: MailQuery, tier: Tier, account: str | None) -> tuple[Sequence[Row[Any]], str | None]:
+    start = row_before(tx, messages, wanted.after)
+    place = select(messages.c.id, messages.c.received_at)
+    end = tx.execute(_NEWEST_FIRST.apply(place, start).offset(_LOOKED_THROUGH).limit(1)).one_or_none()
+    text = func.substr(messages.c.normalized_text, 1, _SNIPPET).label("beginning")
+    columns = (messages.c.id, messages.c.provider, messages.c.endpoint_identity, messages.c.external_event_id, text)
+    query = select(*columns).where(messages.c.policy_tier == tier)
+    if account is not None:
+        query = query.where(messages.c.endpoint_identity == account)
+    if end is not None:
+        query = query.where(messages.c.received_at >= end.received_at)
+    found = tx.execute(_NEWEST_FIRST.apply(query, start).limit(wanted.limit + 1)).all()
+    if len(found) > wanted.limit:
+        return found[: wanted.limit], str(found[wanted.limit - 1].id)
+    return found, None if end is None else str(end.id)
+
+
+def _archived(reader: MailReader, found: Sequence[Row[Any]]) -> Mapping[str, ArchivedMessage]:
+    """By the id of the message here; those that the archive lacks are left out."""
+    ids: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    for row in found:
+        if row.provider != GMAIL:  # as a condition of the query it made SQLite read and sort all mail
+            continue
+        ids[account_name(row.endpoint_identity)][row.external_event_id] = row.id
+    return {
+        mine[key]: message
+        for account, mine in ids.items()
+        for key, message in reader.find_many(account, list(mine)).items()
+    }
+
+
+def _hit(row: Row[Any], message: ArchivedMessage, changes: Mapping[MailboxId, Sequence[Action]]) -> SearchHit:
+    labels = labels_after(message.labels, changes.get((message.account, message.gmail_id or ""), ()))
+    return SearchHit(replace(message, labels=labels), Snippet(" ".join((row.beginning or "").split())))

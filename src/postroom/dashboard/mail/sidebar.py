@@ -18,14 +18,13 @@ from postroom.actions import snoozes
 from postroom.app.owner_tools.search_tools import list_searches
 from postroom.app.serving import SharedServices
 from postroom.archive.search import Search
-from postroom.dashboard.mail.by_tier import recent
-from postroom.dashboard.mail.search import VIEWS, MailView
+from postroom.dashboard.mail.search import VIEWS, MailView, recent
 from postroom.dashboard.paging import BoundedCount, bounded_count
 from postroom.db import Tx
 from postroom.db.tables.triage import snoozes as snooze_rows
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput
-from postroom.domain.tiers import Tier
+from postroom.domain.terms import Tier
 from postroom.mail.query.nodes import Labelled, format_query
 from postroom.triage import review
 

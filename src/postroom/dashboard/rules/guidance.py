@@ -14,8 +14,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from postroom.contract import rules as contract
-from postroom.contract.fields import Id
-from postroom.contract.tool import ToolSignature
+from postroom.contract.tool import Id, ToolSignature
 from postroom.dashboard.context import Here, RequestContext, api_router, pages_router, permits
 from postroom.dashboard.forms import Form
 from postroom.dashboard.rules.queries import name_suggestions

@@ -1,21 +1,147 @@
-"""Login and logout, and setting the passphrase through a one-time link."""
+"""Login and logout, setting the passphrase through a one-time link, and giving it again before a sensitive change
+(`SensitiveChange`).
+
+A tool refuses such a change with `ProofNeeded`; here the person is asked, and the call is repeated. A proof holds for
+`dashboard.proof_minutes`. Every wrong guess counts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from fastapi import Query
 from starlette.responses import RedirectResponse, Response
 
 from postroom import audit
+from postroom.contract.tool import A, R, ToolSignature
 from postroom.dashboard.context import Here, RequestContext, pages_router
+from postroom.dashboard.forms import Form
 from postroom.dashboard.security import gate, passphrase, sessions
-from postroom.dashboard.security.proof import prove_passphrase, request_address
+from postroom.dashboard.security.passphrase import Guesser
 from postroom.dashboard.security.sessions import OWNER, visitor_of
 from postroom.db import Tx
-from postroom.domain.errors import BadInput, Retryable
+from postroom.domain.errors import BadInput, NotAllowed, Retryable
+from postroom.domain.roles import ProofNeeded, SensitiveChange, require_proof
 from postroom.switchboard.tokens import revoke_all
+
+PROOF_FIELD = "proof"
+"""Of the form that asks: the passphrase."""
+
+
+class PassphraseNeeded(ProofNeeded):
+    """`form` is the submitted form, to be sent again with the passphrase."""
+
+    def __init__(self, change: SensitiveChange, form: Form | None, problem: str = "", status: int = 403) -> None:
+        super().__init__(change)
+        self.status = status
+        self.form = Form() if form is None else form
+        self.problem = problem
+
+    @property
+    def fields(self) -> list[tuple[str, str]]:
+        """The submitted fields without the passphrase and the CSRF token."""
+        mine = (PROOF_FIELD, "csrf")
+        return [(name, value) for name, values in self.form.values.items() if name not in mine for value in values]
+
+
+async def prove_passphrase(here: RequestContext, offered: str, field: str = "passphrase") -> str:
+    """Checks the passphrase and counts the attempt; returns the stored hash."""
+    stored = await here.read(passphrase.stored_hash)
+    guesser = guesser_of(here, stored)
+    try:
+        attempt = await here.write(lambda tx: passphrase.admit_attempt(tx, guesser, here.now))
+        await here.services.login_delay.hold(attempt)
+    except passphrase.TooManyAttempts:
+        await here.services.failed_logins.note(guesser.address, is_refused=True)
+        raise
+    if stored is None or len(offered) > passphrase.LONGEST or not await here.services.hasher.matches(offered, stored):
+        await here.services.failed_logins.note(guesser.address)
+        raise BadInput(field, "is wrong")
+    await here.write(lambda tx: passphrase.forgive_attempts(tx, guesser))
+    return stored
+
+
+def guesser_of(here: RequestContext, stored: str | None) -> Guesser:
+    offered = gate.read_device_cookie(here.request, here.services.hosts)
+    device = sessions.device_of(offered, stored) if offered and stored else None
+    return Guesser(request_address(here), device)
+
+
+async def call_with_proof(
+    here: RequestContext, tool: ToolSignature[A, R], arguments: A | Mapping[str, Any], form: Form | None = None
+) -> R:
+    """Call a tool that may make a sensitive change; the passphrase may come with `form`."""
+    try:
+        return await here.call(tool, arguments)
+    except ProofNeeded as needed:
+        await _prove_with_form(here, needed.change, form)
+    return await here.call(tool, arguments)
+
+
+async def ensure_proof(here: RequestContext, change: SensitiveChange, form: Form | None = None) -> None:
+    """Refuses unless the passphrase was given recently in this session, or comes with `form`."""
+    try:
+        require_proof(here.caller, change)
+    except ProofNeeded:
+        await _prove_with_form(here, change, form)
+
+
+async def _prove_with_form(here: RequestContext, change: SensitiveChange, form: Form | None) -> None:
+    if form is None or not form.secret(PROOF_FIELD):
+        raise PassphraseNeeded(change, form) from None
+    try:
+        await give_proof(here, form.secret(PROOF_FIELD), PROOF_FIELD)
+    except BadInput as error:
+        raise PassphraseNeeded(change, form, error.problem, 422) from None
+    except passphrase.TooManyAttempts as error:
+        raise PassphraseNeeded(change, form, error.message, 429) from None
+
+
+async def give_proof(here: RequestContext, offered: str, field: str = "passphrase") -> None:
+    """Lets this session make sensitive changes for a few minutes."""
+    session = here.visitor.session
+    if session is None:
+        raise NotAllowed("This needs a login: a token cannot prove that its owner is present.")
+    proven = await prove_passphrase(here, offered, field)
+
+    def note(tx: Tx) -> None:
+        passphrase.require_unchanged(tx, proven, field)
+        sessions.note_proof(tx, session.id, here.now)
+        audit.record(tx, here.actor, "dashboard.proof", ("dashboard_session", session.id), here.now)
+
+    await here.write(note)
+    here.is_proved = True
+
+
+@dataclass(frozen=True, slots=True)
+class PassphraseChanged:
+    logins_ended: int
+    """All except the current one."""
+    tokens_revoked: int
+
+
+async def change_passphrase(
+    here: RequestContext, current: str, chosen: str, repeated: str, *, revoke_tokens: bool = False
+) -> PassphraseChanged:
+    """Also ends all other logins, and with `revoke_tokens` revokes every token."""
+    passphrase.check_passphrase(chosen, repeated)
+    proven = await prove_passphrase(here, current, "current")
+    made = await here.services.hasher.make(chosen)
+    own = here.visitor.session
+
+    def change(tx: Tx) -> PassphraseChanged:
+        passphrase.require_unchanged(tx, proven, "current")
+        ended = passphrase.set_hash(tx, made, here.actor, here.now, but=own.id if own else None)
+        return PassphraseChanged(ended, revoke_all(tx, here.now, here.actor) if revoke_tokens else 0)
+
+    return await here.write(change)
+
+
+def request_address(here: RequestContext) -> str:
+    return here.request.client.host if here.request.client else "?"
+
 
 pages = pages_router()
 

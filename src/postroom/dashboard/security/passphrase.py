@@ -33,8 +33,7 @@ from postroom.dashboard.security.sessions import end_all_sessions
 from postroom.db import Database, Tx
 from postroom.db.database import insert
 from postroom.db.tables.access import dashboard_attempts, dashboard_links, dashboard_passphrases
-from postroom.domain.backoff import Backoff
-from postroom.domain.clock import Clock
+from postroom.domain.clock import Backoff, Clock
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable
 from postroom.domain.ids import new_id
 from postroom.telemetry import logs

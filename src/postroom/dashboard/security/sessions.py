@@ -1,5 +1,5 @@
-"""Who makes a request, and what a browser carries: session secrets (stored only as hashes), login sessions, and
-values signed by this process that a page gives out and gets back unchanged.
+"""Who makes a request, and what a browser carries: session secrets (stored only as hashes), login sessions, values
+signed by this process that a page gives out and gets back unchanged, and secrets that a page shows once.
 
 The signing key lives as long as the process, so no signed value outlives a change of the settings.
 """
@@ -12,6 +12,7 @@ import hmac
 import json
 import re
 import secrets
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -262,3 +263,21 @@ class Signer:
 
     def _signature(self, purpose: str, text: str) -> str:
         return hmac.new(self._key, f"{purpose}\n{text}".encode(), hashlib.sha256).hexdigest()
+
+
+_MOST = 50
+
+
+class ShownOnce:
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[str, str], str] = OrderedDict()
+
+    def keep(self, session_id: str, name: str, secret: str) -> None:
+        """Until it is taken; the oldest make room for it."""
+        self._kept[session_id, name] = secret
+        while len(self._kept) > _MOST:
+            self._kept.popitem(last=False)
+
+    def take(self, session_id: str, name: str) -> str | None:
+        """None if it was shown already, or is of another login."""
+        return self._kept.pop((session_id, name), None)

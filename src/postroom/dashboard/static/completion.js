@@ -2,7 +2,7 @@
 // shows them as it shows any list of suggestions, so that keyboard and screen readers know them.
 
 const OPERATORS = [
-  "from", "to", "cc", "bcc", "subject", "list", "filename", "in", "is", "label", "category", "has", "after", "newer",
+  "from", "to", "cc", "bcc", "subject", "list", "filename", "attachment", "in", "is", "label", "category", "has", "after", "newer",
   "before", "older", "older_than", "newer_than", "larger", "size", "smaller", "rfc822msgid",
 ];
 const PLACES = ["inbox", "sent", "drafts", "spam", "trash", "anywhere"];

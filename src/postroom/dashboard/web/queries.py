@@ -24,8 +24,8 @@ from postroom.settings import BackfillSettings, Settings
 from postroom.web import runs
 from postroom.web.discovery import EndpointView, ItemStatus, overview
 from postroom.web.runs import MOST_ERRORS_KEPT, Run, RunStatus, WalkState, backfill_job
-from postroom.web.sentinel import SentinelReport, sentinel_job
-from postroom.web.sources import FILE_NAME, ConfiguredSources, EndpointMode, NoticeWay
+from postroom.web.sentinel import SentinelReport, due_job, sentinel_job
+from postroom.web.sources import FILE_NAME, CheckCadence, ConfiguredSources, EndpointMode, NoticeWay
 from postroom.web.web_service import WebService
 
 _ORDER = SortOrder((backfill_runs.c.id,), falling=("id",))
@@ -210,6 +210,9 @@ class SourceRow:
     """It was added as well, but what the file says counts."""
     paused: bool
     notify: Sequence[str]
+    every: CheckCadence
+    next_check: datetime | None
+    """Null if it is not checked by itself."""
     looks: Sequence[SentinelReport]
     """What the last check did, by endpoint."""
     problems: Sequence[str]
@@ -251,7 +254,7 @@ class WebOverview:
     checked_at: datetime | None
     """When a source was last checked, by a worker or a command."""
     next_look: datetime | None
-    """Null if no worker has run yet, or checking is switched off."""
+    """Of any source; null if no worker has run yet, or checking is switched off."""
     failed: Sequence[FailedPage]
     """Pages that could not be fetched, the newest 50."""
     switch: SwitchState
@@ -272,9 +275,13 @@ async def read_sources(web: WebService) -> SourcesFile:
         return SourcesFile(ConfiguredSources({}), error.message)
 
 
-def web_overview(tx: Tx, settings: Settings, found: SourcesFile) -> WebOverview:
-    look = tx.execute(select(jobs).where(jobs.c.idempotency_key == sentinel_job().key)).one_or_none()
-    sources = list(_sources(tx, found.sources, look))
+def web_overview(tx: Tx, settings: Settings, found: SourcesFile, now: datetime) -> WebOverview:
+    keys = [sentinel_job().key, due_job([]).key]
+    newest_last = select(jobs).where(jobs.c.idempotency_key.in_(keys)).order_by(jobs.c.updated_at)
+    looks = list(tx.execute(newest_last))
+    look = next((each for each in looks if each.idempotency_key == sentinel_job().key), None)
+    sources = list(_sources(tx, found.sources, looks, settings.recurring.sentinel, now))
+    sentinel_at = tx.execute(select(schedules.c.next_at).where(schedules.c.name == WEB_SENTINEL.name)).scalar()
     checked = [each.looked_at for source in sources for each in source.endpoints if each.looked_at is not None]
     return WebOverview(
         sources,
@@ -282,19 +289,21 @@ def web_overview(tx: Tx, settings: Settings, found: SourcesFile) -> WebOverview:
         str(settings.home / FILE_NAME),
         None if look is None else LookRow(look.id, look.state, look.finished_at, look.last_error),
         max(checked, default=None),
-        tx.execute(select(schedules.c.next_at).where(schedules.c.name == WEB_SENTINEL.name)).scalar(),
+        min((each.next_check for each in sources if each.next_check is not None), default=sentinel_at),
         _failed(tx),
         kill_switch.state(tx, settings.backfill),
     )
 
 
-def _sources(tx: Tx, sources: ConfiguredSources, look: Row[Any] | None) -> Iterator[SourceRow]:
-    views = overview(tx, sources)
+def _sources(
+    tx: Tx, sources: ConfiguredSources, checks: Sequence[Row[Any]], cadence: str, now: datetime
+) -> Iterator[SourceRow]:
+    views = overview(tx, sources, cadence, now)
     newest: dict[str, RunRow] = {}
     for run in recent_runs(tx):
         for slug in run.sources:
             newest.setdefault(slug, run)
-    reports = _reports(look)
+    reports = {(each.source, each.endpoint): each for check in checks for each in _reports(check)}.values()
     for source in sources:
         slug = source.slug
         looks = [report for report in reports if report.source == slug]
@@ -308,15 +317,17 @@ def _sources(tx: Tx, sources: ConfiguredSources, look: Row[Any] | None) -> Itera
             slug in sources.outranked,
             slug in sources.paused,
             [str(way) for way in source.notify],
+            source.every,
+            next((view.next_check for view in views if view.source == slug and view.watched), None),
             looks,
             met[:_MOST_PROBLEMS],
             newest.get(slug),
         )
 
 
-def _reports(look: Row[Any] | None) -> list[SentinelReport]:
-    """The result of the last check; of an earlier version it has fewer figures."""
-    result = json.loads(look.result_json) if look is not None and look.result_json else []
+def _reports(look: Row[Any]) -> list[SentinelReport]:
+    """The result of a check; of an earlier version it has fewer figures."""
+    result = json.loads(look.result_json) if look.result_json else []
     known = {field.name for field in fields(SentinelReport)}
     listed = result if isinstance(result, list) else []
     return [SentinelReport(**{name: value for name, value in each.items() if name in known}) for each in listed]
@@ -338,6 +349,7 @@ def _failed(tx: Tx) -> list[FailedPage]:
 MODES = [mode.lower() for mode in EndpointMode]
 
 
+CADENCES = [str(every) for every in CheckCadence]
 NOTICE_WAYS = [str(way) for way in NoticeWay]
 
 
@@ -350,6 +362,7 @@ def new_source_of(form: Form) -> dict[str, Any]:
         "domains": form["domains"].replace(",", " ").split(),
         "notify": list(form.all("notify")),
         "watched": not form.checked("unwatched"),
+        "every": form.one_of("every", CADENCES) if form["every"] else CheckCadence.DAILY,
     }
 
 

@@ -5,19 +5,7 @@ from sqlalchemy import MetaData
 
 def all_tables() -> MetaData:
     """The metadata with every table registered, for migrations; other code imports the modules whose tables it uses."""
-    from postroom.db.tables import (  # noqa: F401 - for their tables
-        access,
-        accounts,
-        archive_statistics,
-        archive_tasks,
-        digests,
-        learning,
-        mail,
-        queue,
-        series,
-        triage,
-        web,
-    )
+    from postroom.db.tables import access, accounts, learning, mail, queue, reports, restores, triage, web  # noqa: F401 - for their tables
     from postroom.db.types import metadata
 
     for index in (index for table in metadata.tables.values() for index in table.indexes if "where" in index.info):

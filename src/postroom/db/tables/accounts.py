@@ -26,7 +26,7 @@ accounts = Table(
     Column("login_ended_at", Instant, comment="null: the login is good, as far as is known"),
     Column("login_notice", Text, comment="the message in Discord that says that the login has ended; null: none"),
     Column("display_name", Text, comment="of its owner, in mail that is sent; null: none"),
-    CheckConstraint("provider IN ('gmail')", name="provider"),
+    CheckConstraint("provider IN ('gmail', 'imap')", name="provider"),
     CheckConstraint("status IN ('active', 'failing', 'removed')", name="status"),
     CheckConstraint("quota_profile IN ('legacy', '2026')", name="quota_profile"),
     Index("accounts_provider_email_idx", "provider", "email", unique=True),
@@ -175,4 +175,71 @@ sync_windows = Table(
     Column("account_id", Id, ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
     Column("outcomes", Text, nullable=False, comment="JSON: [messages, bad ones of them], oldest first"),
     Column("updated_at", Instant, nullable=False),
+)
+
+
+# Where the messages of an IMAP mailbox lie. The server names places, which it may name anew; a message is known by the
+# hash of its bytes. What changed is a journal, from which the account's changes are read as Gmail's are from history.
+mailbox_journals = Table(
+    "mailbox_journals",
+    metadata,
+    Column("account_id", Id, ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
+    Column("epoch", Text, nullable=False, comment="part of every cursor; another journal has another"),
+    Column("generation", BigInteger, nullable=False, comment="raised with every change"),
+    Column("entries", BigInteger, nullable=False, comment="how many were written"),
+    Column("floor", BigInteger, nullable=False, comment="changes up to this generation are forgotten"),
+    Column("keywords", Text, nullable=False, comment="that messages have or had, separated by spaces"),
+)
+
+mailbox_folders = Table(
+    "mailbox_folders",
+    metadata,
+    Column("account_id", Id, ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
+    Column("folder_id", Text, primary_key=True, comment="stays when the folder is renamed"),
+    Column("wire_name", Text, nullable=False, comment="as the server writes it"),
+    Column("delimiter", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("uidvalidity", BigInteger, nullable=False, comment="0: it was never looked into"),
+    Column("uidnext", BigInteger, nullable=False),
+    Column("modseq", BigInteger, comment="null: the server counts no changes"),
+    Column("messages", Integer, nullable=False),
+    Column("revision", Integer, nullable=False, comment="raised with every change of the row"),
+    CheckConstraint(
+        "role IN ('inbox', 'sent', 'drafts', 'trash', 'spam', 'archive', 'all', 'user')",
+        name="role",
+    ),
+)
+
+mailbox_places = Table(
+    "mailbox_places",
+    metadata,
+    Column("account_id", Id, ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
+    Column("folder_id", Text, primary_key=True),
+    Column("uidvalidity", BigInteger, primary_key=True, autoincrement=False),
+    Column("uid", BigInteger, primary_key=True, autoincrement=False),
+    Column("message_id", Text, comment="the hash of its bytes; null: they were not read yet"),
+    Column("flags", Text, nullable=False, comment="in small letters, separated by spaces"),
+    Column("received_s", BigInteger, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("email_id", Text, nullable=False, comment="RFC 8474; empty: the server has none"),
+    Column("header_id", Text, nullable=False, comment="its Message-ID, hashed; empty: none, or not read yet"),
+    Column("provisional", Boolean, nullable=False, comment="matched without its bytes"),
+    Column("seen", BigInteger, nullable=False, comment="the generation in which it was first seen"),
+    Index("mailbox_places_message_idx", "account_id", "message_id"),
+    Index("mailbox_places_received_idx", "account_id", "received_s"),
+)
+
+mailbox_changes = Table(
+    "mailbox_changes",
+    metadata,
+    Column("account_id", Id, ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("generation", BigInteger, nullable=False),
+    Column("message_id", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("added", Text, nullable=False, comment="label ids, separated by spaces"),
+    Column("removed", Text, nullable=False),
+    Column("labels", Text, nullable=False, comment="all labels afterwards"),
+    CheckConstraint("kind IN ('added', 'deleted', 'relabelled')", name="kind"),
+    Index("mailbox_changes_generation_idx", "account_id", "generation"),
 )

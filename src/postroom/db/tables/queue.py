@@ -1,4 +1,6 @@
-"""Jobs, their steps, and what keeps the queue fair, deduplicated and on time."""
+"""Jobs, their steps, and what keeps the queue fair, deduplicated and on time; and work on the archive that is handed
+to the process that owns it.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,11 @@ from sqlalchemy import (
     Sequence,
     Table,
     Text,
+    false,
     text,
 )
 
-from postroom.db.types import Id, Instant, metadata, partial_index
+from postroom.db.types import Id, Instant, Json, metadata, partial_index
 
 jobs = Table(
     "jobs",
@@ -122,4 +125,24 @@ schedules = Table(
     Column("next_at", Instant, nullable=False),
     Column("last_fired_at", Instant),
     Index("schedules_next_at_idx", "next_at"),
+)
+
+
+archive_tasks = Table(
+    "archive_tasks",
+    metadata,
+    Column("id", Id, primary_key=True, comment="sorts by time"),
+    Column("home", Text, nullable=False, comment="the home folder whose Switchboard does it"),
+    Column("kind", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("arguments", Json, nullable=False),
+    Column("progress", Json, comment="how far it is; null: not begun"),
+    Column("result", Json),
+    Column("error", Text),
+    Column("requested_by", Text, nullable=False),
+    Column("stop_requested", Boolean, nullable=False, server_default=false()),
+    Column("created_at", Instant, nullable=False),
+    Column("updated_at", Instant, nullable=False),
+    CheckConstraint("state IN ('queued', 'running', 'completed', 'failed', 'stopped')", name="state"),
+    Index("archive_tasks_home_idx", "home", "kind", "state", "id"),
 )

@@ -249,6 +249,7 @@ actions = Table(
     partial_index("actions_rule_use_idx", "rule_id", "created_at", where=FIRST_OF_A_RULE),
     Index("actions_message_idx", "message_id"),
     Index("actions_finished_at_idx", "finished_at"),
+    Index("actions_ended_idx", "status", "finished_at", "id"),
     Index("actions_gmail_id_idx", "account_id", "gmail_id"),
     Index("actions_application_idx", "application_id", "id"),
 )

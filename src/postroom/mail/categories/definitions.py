@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from postroom.domain.errors import BadInput
 from postroom.domain.validation import problem_text, shaped
-from postroom.mail.categories.judgement import Judgement, forgery_of, judge, reasons
+from postroom.mail.categories.judgement import Judgement, forgery_of, judge_genuine, reasons
 from postroom.mail.categories.model import CLASSES, NONE
 from postroom.mail.header_features import READ, HeaderFacts, header_facts
 from postroom.mail.headers import Headers
@@ -250,7 +250,7 @@ class Categories:
             return (), None, [forgery]
         if put is not None:
             return ((put,) if put in self._by_name else ()), None, [f"you put mail from {place} into {put}"]
-        judgement = judge(header)
+        judgement = judge_genuine(header)
         best = self._by_name.get(judgement.category)
         found, why = [best.name] if best and best.learned else [], []
         for category in self._defined:

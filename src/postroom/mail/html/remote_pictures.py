@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
 
-from postroom.mail.html.tags import images
+from postroom.mail.html.markup import images
 
 MOST_PICTURES = 60
 LONGEST_ADDRESS = 2_000

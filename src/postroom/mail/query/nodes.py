@@ -23,6 +23,8 @@ class TextField(StrEnum):
     SUBJECT = "subject"
     LIST = "list"
     FILENAME = "filename"
+    ATTACHMENT = "attachment"
+    """In the text of attachments, not in their names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,20 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from postroom.domain.errors import BadInput
-from postroom.mail.query.nodes import (
-    EVERYTHING,
-    Anywhere,
-    HasAttachment,
-    HasUserLabel,
-    Labelled,
-    MessageId,
-    Node,
-    Not,
-    Received,
-    Size,
-    Text,
-    TextField,
-)
+from postroom.mail.query import nodes
 
 
 class QueryError(BadInput):
@@ -52,7 +39,7 @@ CATEGORIES = frozenset({"primary", "social", "promotions", "updates", "forums", 
 _MAX_EPOCH_S = 253_402_300_799  # the last second of the year 9999, the last that a datetime can hold
 
 
-Operand = Callable[[str, int], Node]
+Operand = Callable[[str, int], nodes.Node]
 
 
 def _date_ms(text: str) -> int:
@@ -87,62 +74,63 @@ def _bytes(text: str) -> int:
     return int(found[1]) * _UNIT_BYTES[found[2]]
 
 
-def _words_in(field: TextField) -> Operand:
-    return lambda text, now: Text(field, text) if text else EVERYTHING
+def _words_in(field: nodes.TextField) -> Operand:
+    return lambda text, now: nodes.Text(field, text) if text else nodes.EVERYTHING
 
 
-def _place(text: str, now: int) -> Node:
+def _place(text: str, now: int) -> nodes.Node:
     name = text.lower()
     if name in ("anywhere", "all"):
-        return Anywhere()
-    return _state(text, now) if name in _STATES or name == "read" else Labelled(_PLACES.get(name, text))
+        return nodes.Anywhere()
+    return _state(text, now) if name in _STATES or name == "read" else nodes.Labelled(_PLACES.get(name, text))
 
 
-def _state(text: str, now: int) -> Node:
+def _state(text: str, now: int) -> nodes.Node:
     name = text.lower()
     if name == "read":
-        return Not(Labelled("UNREAD"))
-    return Labelled(_STATES.get(name) or _PLACES.get(name, text))
+        return nodes.Not(nodes.Labelled("UNREAD"))
+    return nodes.Labelled(_STATES.get(name) or _PLACES.get(name, text))
 
 
-def _category(text: str, now: int) -> Node:
+def _category(text: str, now: int) -> nodes.Node:
     name = text.lower()
-    return Labelled("CATEGORY_" + ("PERSONAL" if name == "primary" else name.upper()))
+    return nodes.Labelled("CATEGORY_" + ("PERSONAL" if name == "primary" else name.upper()))
 
 
-def _has(text: str, now: int) -> Node:
+def _has(text: str, now: int) -> nodes.Node:
     match text.lower():
         case "attachment":
-            return HasAttachment()
+            return nodes.HasAttachment()
         case "userlabels":
-            return HasUserLabel()
+            return nodes.HasUserLabel()
         case "nouserlabels":
-            return Not(HasUserLabel())
+            return nodes.Not(nodes.HasUserLabel())
         case other:
             raise OperandError(f"has:{other[:40]} is not known", "attachment, userlabels or nouserlabels")
 
 
 OPERATORS: Mapping[str, Operand] = {
-    "from": _words_in(TextField.FROM),
-    "to": _words_in(TextField.TO),
-    "cc": _words_in(TextField.CC),
-    "bcc": _words_in(TextField.BCC),
-    "subject": _words_in(TextField.SUBJECT),
-    "list": _words_in(TextField.LIST),
-    "filename": _words_in(TextField.FILENAME),
+    "from": _words_in(nodes.TextField.FROM),
+    "to": _words_in(nodes.TextField.TO),
+    "cc": _words_in(nodes.TextField.CC),
+    "bcc": _words_in(nodes.TextField.BCC),
+    "subject": _words_in(nodes.TextField.SUBJECT),
+    "list": _words_in(nodes.TextField.LIST),
+    "filename": _words_in(nodes.TextField.FILENAME),
+    "attachment": _words_in(nodes.TextField.ATTACHMENT),
     "in": _place,
     "is": _state,
     "label": _place,
     "category": _category,
     "has": _has,
-    "after": lambda text, now: Received(start=_date_ms(text)),
-    "newer": lambda text, now: Received(start=_date_ms(text)),
-    "before": lambda text, now: Received(end=_date_ms(text)),
-    "older": lambda text, now: Received(end=_date_ms(text)),
-    "older_than": lambda text, now: Received(end=_ago(now, text)),
-    "newer_than": lambda text, now: Received(start=_ago(now, text)),
-    "larger": lambda text, now: Size(over=_bytes(text)),
-    "size": lambda text, now: Size(over=_bytes(text)),
-    "smaller": lambda text, now: Size(under=_bytes(text)),
-    "rfc822msgid": lambda text, now: MessageId(text.strip("<>")),
+    "after": lambda text, now: nodes.Received(start=_date_ms(text)),
+    "newer": lambda text, now: nodes.Received(start=_date_ms(text)),
+    "before": lambda text, now: nodes.Received(end=_date_ms(text)),
+    "older": lambda text, now: nodes.Received(end=_date_ms(text)),
+    "older_than": lambda text, now: nodes.Received(end=_ago(now, text)),
+    "newer_than": lambda text, now: nodes.Received(start=_ago(now, text)),
+    "larger": lambda text, now: nodes.Size(over=_bytes(text)),
+    "size": lambda text, now: nodes.Size(over=_bytes(text)),
+    "smaller": lambda text, now: nodes.Size(under=_bytes(text)),
+    "rfc822msgid": lambda text, now: nodes.MessageId(text.strip("<>")),
 }

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from postroom.domain.errors import BadInput
 from postroom.mailboxes.gmail.error_mapping import CallDescription
-from postroom.mailboxes.gmail.quota import GmailMethod, QuotaProfile
+from postroom.mailboxes.gmail.methods import GmailMethod, QuotaProfile
 from postroom.mailboxes.gmail.resources import encoded
 from postroom.mailboxes.gmail.transport import GmailCall, json_body
 from postroom.mailboxes.protocol import Span

@@ -15,11 +15,10 @@ import httpx2
 from postroom.domain.checkups import Check, CheckVerdict, Finding, first_failure
 from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal, NotAllowed, PostroomError
+from postroom.mailboxes.credentials import OAuthGrant, StoredGrant
 from postroom.mailboxes.errors import Gone, LoginNeeded, MailboxThrottled, NotGmail, PermissionMissing
-from postroom.mailboxes.gmail.credentials import OAuthGrant, StoredGrant
 from postroom.mailboxes.gmail.error_mapping import CallDescription, GmailAnswer, error_of, not_gmail
-from postroom.mailboxes.gmail.permissions import login_command, missing_scope
-from postroom.mailboxes.gmail.quota import GmailMethod
+from postroom.mailboxes.gmail.methods import GmailMethod, login_command, missing_scope
 from postroom.mailboxes.ports import Credentials
 from postroom.mailboxes.reachability import check_reach, explain, http_client, skew_of, skew_problem
 

@@ -15,8 +15,8 @@ from postroom.mailboxes.errors import MailboxUnavailable
 from postroom.mailboxes.gmail import calls, resources
 from postroom.mailboxes.gmail.calls import Calls, segment
 from postroom.mailboxes.gmail.error_mapping import GmailAnswer
-from postroom.mailboxes.gmail.fetching import BatchFetcher, Fetched, batch_size_for
-from postroom.mailboxes.gmail.quota import GmailMethod, QuotaProfile
+from postroom.mailboxes.gmail.fetching import BatchFetcher, CallGatherer, Fetched, batch_size_for
+from postroom.mailboxes.gmail.methods import GmailMethod, QuotaProfile
 from postroom.mailboxes.gmail.resources import (
     Draft,
     GmailLabel,
@@ -56,6 +56,7 @@ class GmailClient:
         lane: PriorityLane = PriorityLane.SYNC,
         batch_size: int | None = None,
         dice: random.Random | None = None,
+        gatherer: CallGatherer | None = None,
     ) -> None:
         self.lane = lane
         self._transport = transport
@@ -63,6 +64,7 @@ class GmailClient:
         self._calls = Calls(profile)
         self._batch_size = batch_size or batch_size_for(profile)
         self._dice = dice or random.Random()  # noqa: S311 - jitter, no secret
+        self._gatherer = gatherer or CallGatherer(transport, self._batch_size)
 
     @property
     def batch_size(self) -> int:
@@ -78,7 +80,14 @@ class GmailClient:
         return self._transport.limiter
 
     def at(self, lane: PriorityLane) -> GmailClient:
-        return GmailClient(self._transport, self._profile, lane=lane, batch_size=self._batch_size, dice=self._dice)
+        return GmailClient(
+            self._transport,
+            self._profile,
+            lane=lane,
+            batch_size=self._batch_size,
+            dice=self._dice,
+            gatherer=self._gatherer,
+        )
 
     async def get_profile(self) -> Profile:
         return await self._send(self._calls.read(GmailMethod.GET_PROFILE, "profile"), resources.profile)
@@ -113,6 +122,8 @@ class GmailClient:
     ) -> GmailMessage:
         """`headers` names those wanted, for METADATA; none means all."""
         call = self._get(message_id, format, headers)
+        if format is MessageFormat.MINIMAL:
+            return await self._send_gathered(call, resources.message)
         return await self._send(call, resources.raw_message if format is MessageFormat.RAW else resources.message)
 
     async def get_messages(
@@ -133,9 +144,10 @@ class GmailClient:
     async def modify_message(
         self, message_id: str, *, add: Collection[str] = (), remove: Collection[str] = ()
     ) -> MessageRef:
-        return await self._on_message(
-            GmailMethod.MESSAGES_MODIFY, message_id, "modify", calls.label_change(add, remove)
-        )
+        path = f"messages/{segment(message_id, 'message_id')}/modify"
+        body = calls.label_change(add, remove)
+        call = self._calls.change(GmailMethod.MESSAGES_MODIFY, path, body, f"message {message_id}")
+        return await self._send_gathered(call, resources.ref)
 
     async def modify_messages(
         self, ids: Collection[str], *, add: Collection[str] = (), remove: Collection[str] = ()
@@ -159,10 +171,16 @@ class GmailClient:
         await self._do(self._calls.change(GmailMethod.MESSAGES_BATCH_DELETE, "messages/batchDelete", body))
 
     async def insert_message(
-        self, raw: bytes, *, label_ids: Collection[str] = (), thread_id: str | None = None
+        self,
+        raw: bytes,
+        *,
+        label_ids: Collection[str] = (),
+        thread_id: str | None = None,
+        dated_by_header: bool = False,
     ) -> MessageRef:
-        """Put a message into the mailbox as it is, like IMAP's APPEND."""
-        call = self._calls.bring(GmailMethod.MESSAGES_INSERT, "messages", raw, _fields(label_ids, thread_id))
+        """Put a message into the mailbox as it is, like IMAP's APPEND. Its date is now, or that of its header."""
+        query = [("internalDateSource", "dateHeader")] if dated_by_header else []
+        call = self._calls.bring(GmailMethod.MESSAGES_INSERT, "messages", raw, _fields(label_ids, thread_id), query)
         return await self._send(call, resources.ref)
 
     # Drafts
@@ -229,11 +247,9 @@ class GmailClient:
         path = f"messages/{segment(message_id, 'message_id')}"
         return self._calls.read(GmailMethod.MESSAGES_GET, path, query, f"message {message_id}")
 
-    async def _on_message(
-        self, method: GmailMethod, message_id: str, verb: str, body: dict[str, object] | None = None
-    ) -> MessageRef:
+    async def _on_message(self, method: GmailMethod, message_id: str, verb: str) -> MessageRef:
         path = f"messages/{segment(message_id, 'message_id')}/{verb}"
-        return await self._send(self._calls.change(method, path, body, f"message {message_id}"), resources.ref)
+        return await self._send(self._calls.change(method, path, None, f"message {message_id}"), resources.ref)
 
     async def _delete(self, method: GmailMethod, collection: str, id: str, kind: str) -> None:
         path = f"{collection}/{segment(id, f'{kind}_id')}"
@@ -247,6 +263,12 @@ class GmailClient:
             return ParsedAnswer(read_as(make, read_json(answer, call.asked), call.asked))
 
         return await self._transport.send(call, self.lane, read)
+
+    async def _send_gathered(self, call: GmailCall, make: Callable[[Json], T]) -> T:
+        """In one request with others of the same moment; only for calls that may be made twice."""
+        return await self._gatherer.send(
+            call, self.lane, lambda answer: read_as(make, read_json(answer, call.asked), call.asked)
+        )
 
 
 def _circle(method: GmailMethod) -> MailboxUnavailable:

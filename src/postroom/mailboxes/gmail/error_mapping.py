@@ -14,19 +14,8 @@ from email.utils import parsedate_to_datetime
 import httpx2
 
 from postroom.domain.errors import PostroomError
-from postroom.mailboxes.errors import (
-    CallRefused,
-    Gone,
-    HistoryExpired,
-    LoginNeeded,
-    MailboxThrottled,
-    MailboxUnavailable,
-    MailboxUnreachable,
-    NotGmail,
-    PermissionMissing,
-)
-from postroom.mailboxes.gmail.permissions import least_scope, login_command
-from postroom.mailboxes.gmail.quota import GmailMethod
+from postroom.mailboxes import errors
+from postroom.mailboxes.gmail.methods import GmailMethod, least_scope, login_command
 from postroom.mailboxes.reachability import explain
 from postroom.telemetry import logs
 
@@ -130,19 +119,19 @@ def error_of(answer: GmailAnswer, asked: CallDescription, now: datetime) -> Post
         return _throttled(said, wait)
     if answer.status >= 500 or answer.status == 408:
         problem = f"Gmail could not answer {asked.method} (status {answer.status}{_quoted(said)})"
-        return MailboxUnavailable(problem, retry_after=wait, may_have_happened=asked.changes)
+        return errors.MailboxUnavailable(problem, retry_after=wait, may_have_happened=asked.changes)
     if said is None:
         return _not_gmail(answer)
     match answer.status:
         case 401:
-            return LoginNeeded()
+            return errors.LoginNeeded()
         case 403:
             return _not_permitted(said, asked)
         case 404 | 410:
             return _not_found(asked)
         case status:
             problem = f"Gmail refused {asked.method}{_about(asked)} (status {status}{_quoted(said)})"
-            return CallRefused(problem, status=status, reason=said.reason)
+            return errors.CallRefused(problem, status=status, reason=said.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,47 +160,49 @@ def _detailed_reason(error: Mapping[str, object]) -> str | None:
     return next((reason for reason in found if isinstance(reason, str)), None)
 
 
-def _throttled(said: _GoogleError | None, wait: timedelta | None) -> MailboxThrottled:
+def _throttled(said: _GoogleError | None, wait: timedelta | None) -> errors.MailboxThrottled:
     if said and said.reason == "dailyLimitExceeded" and wait is None:
         wait = _DAILY_PAUSE
     when = "" if wait is None else f"; trying again in {wait.total_seconds():.0f} s"
-    return MailboxThrottled(
+    return errors.MailboxThrottled(
         f"Gmail asks for fewer calls ({said.reason if said else 'status 429'}){when}", retry_after=wait
     )
 
 
-def _not_permitted(said: _GoogleError, asked: CallDescription) -> PermissionMissing:
+def _not_permitted(said: _GoogleError, asked: CallDescription) -> errors.PermissionMissing:
     if said.reason in _SCOPE_REASONS:
         scope = least_scope(asked.method)
         problem = (
             f"{asked.method} needs the permission {scope}, which this login does not have. Log in again and grant it: "
             f"{login_command('ADDRESS', frozenset({scope}))}."
         )
-        return PermissionMissing(problem, reason=said.reason, scope=scope)
+        return errors.PermissionMissing(problem, reason=said.reason, scope=scope)
     remedy = {
         "domainPolicy": "The administrator of this Google Workspace forbids it; ask them to allow Postroom.",
         "accessNotConfigured": "Enable the Gmail API in your Google Cloud project, wait a minute, and try again.",
         "SERVICE_DISABLED": "Enable the Gmail API in your Google Cloud project, wait a minute, and try again.",
         "forbidden": "This login may not use that mailbox; check the account's address.",
     }.get(said.reason, "Check the account with `postroom account check`.")
-    return PermissionMissing(f"Google does not permit {asked.method}{_quoted(said)}. {remedy}", reason=said.reason)
+    return errors.PermissionMissing(
+        f"Google does not permit {asked.method}{_quoted(said)}. {remedy}", reason=said.reason
+    )
 
 
-def _not_found(asked: CallDescription) -> Gone | HistoryExpired:
+def _not_found(asked: CallDescription) -> errors.Gone | errors.HistoryExpired:
     if asked.method is GmailMethod.HISTORY_LIST:
-        return HistoryExpired("history_id", "Gmail no longer knows it; the mailbox has to be compared again")
-    return Gone("id", f"{asked.what or asked.method} is not in the mailbox")
+        return errors.HistoryExpired("history_id", "Gmail no longer knows it; the mailbox has to be compared again")
+    return errors.Gone("id", f"{asked.what or asked.method} is not in the mailbox")
 
 
-def _not_gmail(answer: GmailAnswer) -> NotGmail:
+def _not_gmail(answer: GmailAnswer) -> errors.NotGmail:
     kind = answer.headers.get("content-type", "").partition(";")[0].strip()[:60] or "nothing"
     if 300 <= answer.status < 400:
         kind = "a redirection"
     return not_gmail(f"status {answer.status}, {kind}")
 
 
-def not_gmail(found: str) -> NotGmail:
-    return NotGmail(
+def not_gmail(found: str) -> errors.NotGmail:
+    return errors.NotGmail(
         f"What answers at the API address is not the Gmail API ({found}). Check the account's API address; "
         "without one, Google's own is used. A proxy or a login page of the network can also be in the way."
     )
@@ -230,12 +221,14 @@ def failure_of(error: httpx2.HTTPError | TimeoutError, asked: CallDescription, h
     """The mapping from a failed exchange to our error. A request that was never sent cannot have had an effect; any
     other may have."""
     if isinstance(error, httpx2.ConnectError | httpx2.ProxyError):
-        return MailboxUnreachable(" ".join(explain(error, host)[1:]))
+        return errors.MailboxUnreachable(" ".join(explain(error, host)[1:]))
     if isinstance(error, httpx2.ConnectTimeout | httpx2.PoolTimeout):
-        return MailboxUnreachable(f"{host} did not take the connection in time. The network may be down or very slow.")
+        return errors.MailboxUnreachable(
+            f"{host} did not take the connection in time. The network may be down or very slow."
+        )
     if isinstance(error, httpx2.UnsupportedProtocol):
         return not_gmail("its address does not begin with https://")
-    return MailboxUnavailable(f"{_what_happened(error)} during {asked.method}", may_have_happened=asked.changes)
+    return errors.MailboxUnavailable(f"{_what_happened(error)} during {asked.method}", may_have_happened=asked.changes)
 
 
 def _what_happened(error: Exception) -> str:

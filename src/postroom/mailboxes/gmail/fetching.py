@@ -1,7 +1,8 @@
-"""Fetches many messages in batch requests. Every id gets a result: the message, missing, or failed with a reason.
+"""Batch requests: many messages fetched at once, and calls about single messages that are wanted at the same moment.
 
-A failed part is retried by itself, throttled parts together. A batch that fails as a whole is tried once more and
-then taken apart, so that one message that breaks its batch does not take others with it.
+`BatchFetcher` gives every id a result: the message, missing, or failed with a reason. A failed part is retried by
+itself, throttled parts together. A batch that fails as a whole is tried once more and then taken apart, so that one
+message that breaks its batch does not take others with it. `CallGatherer` retries nothing: its callers do.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
-from postroom.domain.backoff import EQUAL_JITTER, Backoff
+from postroom.domain.clock import EQUAL_JITTER, Backoff
 from postroom.domain.errors import PostroomError, Retryable
 from postroom.mailboxes.errors import (
     Gone,
@@ -26,7 +27,7 @@ from postroom.mailboxes.errors import (
 )
 from postroom.mailboxes.gmail import transport as instruments
 from postroom.mailboxes.gmail.error_mapping import CallDescription, GmailAnswer, error_of, not_gmail
-from postroom.mailboxes.gmail.quota import MINUTE_S, GmailMethod, QuotaProfile
+from postroom.mailboxes.gmail.methods import MINUTE_S, GmailMethod, QuotaProfile
 from postroom.mailboxes.gmail.resources import GmailMessage
 from postroom.mailboxes.gmail.transport import GmailCall, Json, ParsedAnswer, Transport, read_as, read_json
 from postroom.mailboxes.ports import PriorityLane
@@ -46,14 +47,35 @@ _PART = re.compile(
 )
 
 
-def batch_body(targets: Sequence[str]) -> bytes:
-    """The body that asks for these paths; each is known by its place."""
+def batch_body(calls: Sequence[GmailCall]) -> bytes:
+    """The body that makes these calls; each is known by its place."""
     parts = [
-        f"--{_BOUNDARY}\r\nContent-Type: application/http\r\nContent-ID: <{number}>\r\n\r\n"
-        f"GET {target} HTTP/1.1\r\nAccept: application/json\r\n\r\n\r\n"
-        for number, target in enumerate(targets)
+        f"--{_BOUNDARY}\r\nContent-Type: application/http\r\nContent-ID: <{number}>\r\n\r\n".encode("ascii")
+        + _request(call)
+        for number, call in enumerate(calls)
     ]
-    return ("".join(parts) + f"--{_BOUNDARY}--\r\n").encode("ascii")
+    return b"".join(parts) + f"--{_BOUNDARY}--\r\n".encode("ascii")
+
+
+def _request(call: GmailCall) -> bytes:
+    line = f"{call.verb} {call.target} HTTP/1.1\r\nAccept: application/json\r\n".encode("ascii")
+    if call.body is None:
+        return line + b"\r\n\r\n"
+    about = f"Content-Type: {call.content_type}\r\nContent-Length: {len(call.body)}\r\n\r\n".encode("ascii")
+    return line + about + call.body + b"\r\n"
+
+
+def batch_call(calls: Sequence[GmailCall]) -> GmailCall:
+    asked = calls[0].asked
+    return GmailCall(
+        CallDescription(asked.method, f"{len(calls)} messages", any(call.asked.changes for call in calls)),
+        "POST",
+        BATCH_PATH,
+        sum(call.units for call in calls),
+        body=batch_body(calls),
+        content_type=BATCH_CONTENT_TYPE,
+        name="batch",
+    )
 
 
 def batch_answers(answer: GmailAnswer, count: int) -> list[GmailAnswer | None]:
@@ -190,16 +212,9 @@ class BatchFetcher:
 
     async def _get_batch(self, ids: list[str]) -> dict[str, _Result]:
         calls = [self.call_for(message_id) for message_id in ids]
-        whole = GmailCall(
-            CallDescription(GmailMethod.MESSAGES_GET, f"{len(ids)} messages"),
-            "POST",
-            BATCH_PATH,
-            sum(call.units for call in calls),
-            body=batch_body([call.target for call in calls]),
-            content_type=BATCH_CONTENT_TYPE,
-            name="batch",
+        return await self.transport.send(
+            batch_call(calls), self.lane, lambda answer: self._read_batch(answer, ids, calls)
         )
-        return await self.transport.send(whole, self.lane, lambda answer: self._read_batch(answer, ids, calls))
 
     def _read_batch(
         self, answer: GmailAnswer, ids: list[str], calls: list[GmailCall]
@@ -215,14 +230,7 @@ class BatchFetcher:
         return ParsedAnswer(results, throttled, any(isinstance(each, LoginNeeded) for each in found))
 
     def _read_part(self, part: GmailAnswer | None, asked: CallDescription, message_id: str) -> _Result:
-        if part is None:
-            return MailboxUnavailable(f"Gmail's answer to a batch lacks {asked.what}")
-        if not part.is_success:
-            return error_of(part, asked, self.transport.clock.now())
-        try:
-            return self._message(part, asked, message_id)
-        except PostroomError as error:
-            return error
+        return _read_part(part, asked, lambda answer: self._message(answer, asked, message_id), self.transport)
 
     def _message(self, answer: GmailAnswer, asked: CallDescription, message_id: str) -> GmailMessage:
         message = read_as(self.make, read_json(answer, asked), asked)
@@ -262,3 +270,135 @@ def _final(message_id: str, result: _Result) -> Fetched:
 def _first_of(errors: BaseExceptionGroup[PostroomError]) -> PostroomError:
     first = errors.exceptions[0]
     return _first_of(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+T = TypeVar("T")
+
+
+def _read_part(
+    part: GmailAnswer | None, asked: CallDescription, read: Callable[[GmailAnswer], T], transport: Transport
+) -> T | PostroomError:
+    if part is None:
+        lacking = f"Gmail's answer to a batch lacks {asked.what}"
+        return MailboxUnavailable(lacking, may_have_happened=asked.changes)
+    if not part.is_success:
+        return error_of(part, asked, transport.clock.now())
+    try:
+        return read(part)
+    except PostroomError as error:
+        return error
+
+
+_LONGEST_GATHERING_S = 0.05
+
+
+@dataclass(slots=True, eq=False)
+class _WantedCall(Generic[T]):
+    call: GmailCall
+    read: Callable[[GmailAnswer], T]
+    answer: asyncio.Future[T]
+    sending: asyncio.Task[None] | None = None
+
+    def end(self, result: T | PostroomError) -> None:
+        if self.answer.done():
+            return
+        if isinstance(result, PostroomError):
+            self.answer.set_exception(result)
+        else:
+            self.answer.set_result(result)
+
+
+class CallGatherer:
+    """Calls that are wanted in one turn of the event loop, or for a short while as another request of their lane is
+    under way, share a batch request, and each gets its own answer. A call that is alone goes by itself.
+
+    Only for calls that may be made twice: if one caller gives up, the batch is sent again without its call.
+    """
+
+    def __init__(self, transport: Transport, batch_size: int) -> None:
+        self._transport = transport
+        self._size = max(1, min(batch_size, MOST_PARTS))
+        self._wanted: dict[PriorityLane, list[_WantedCall[Any]]] = {}
+        self._sending: dict[asyncio.Task[None], PriorityLane] = {}
+
+    async def send(self, call: GmailCall, lane: PriorityLane, read: Callable[[GmailAnswer], T]) -> T:
+        loop = asyncio.get_running_loop()
+        mine: _WantedCall[T] = _WantedCall(call, read, loop.create_future())
+        wanted = self._wanted.setdefault(lane, [])
+        if not wanted:
+            loop.call_soon(self._start, lane)
+            loop.call_later(_LONGEST_GATHERING_S, self._start_now, lane)
+        wanted.append(mine)
+        try:
+            return await mine.answer
+        except asyncio.CancelledError:
+            if mine.sending is not None:
+                mine.sending.cancel()
+            raise
+
+    def _start(self, lane: PriorityLane) -> None:
+        """What waits goes when nothing of its lane is under way."""
+        if lane not in self._sending.values():
+            self._start_now(lane)
+
+    def _start_now(self, lane: PriorityLane) -> None:
+        wanted = [each for each in self._wanted.pop(lane, ()) if not each.answer.done()]
+        for first in range(0, len(wanted), self._size):
+            group = wanted[first : first + self._size]
+            task = asyncio.get_running_loop().create_task(self._settle(group, lane))
+            self._sending[task] = lane
+            task.add_done_callback(self._sent)
+            for each in group:
+                each.sending = task
+
+    def _sent(self, task: asyncio.Task[None]) -> None:
+        self._start(self._sending.pop(task))
+
+    async def _settle(self, group: Sequence[_WantedCall[Any]], lane: PriorityLane) -> None:
+        while wanted := [each for each in group if not each.answer.done()]:
+            try:
+                await self._answer(wanted, lane)
+            except asyncio.CancelledError:
+                if not any(each.answer.cancelled() for each in wanted):
+                    raise
+            except Exception as error:
+                for each in wanted:
+                    if not each.answer.done():
+                        each.answer.set_exception(error)
+
+    async def _answer(self, wanted: Sequence[_WantedCall[Any]], lane: PriorityLane) -> None:
+        if len(wanted) == 1:
+            await self._answer_one(wanted[0], lane)
+            return
+        try:
+            results = await self._transport.send(
+                batch_call([each.call for each in wanted]), lane, lambda answer: self._read(answer, wanted)
+            )
+        except (*_CONCERNS_THE_ACCOUNT, MailboxThrottled, MailboxUnreachable):
+            raise
+        except PostroomError:  # perhaps because of one call
+            for each in wanted:
+                await self._answer_one(each, lane)
+            return
+        for each, result in zip(wanted, results, strict=True):
+            each.end(result)
+
+    async def _answer_one(self, wanted: _WantedCall[Any], lane: PriorityLane) -> None:
+        try:
+            value = await self._transport.send(wanted.call, lane, lambda answer: ParsedAnswer(wanted.read(answer)))
+        except PostroomError as error:
+            wanted.end(error)
+        else:
+            wanted.end(value)
+
+    def _read(self, answer: GmailAnswer, wanted: Sequence[_WantedCall[Any]]) -> ParsedAnswer[list[Any]]:
+        parts = batch_answers(answer, len(wanted))
+        found = [
+            _read_part(part, each.call.asked, each.read, self._transport)
+            for each, part in zip(wanted, parts, strict=True)
+        ]
+        for method in dict.fromkeys(each.call.asked.method for each in wanted):
+            of_it = (result for each, result in zip(wanted, found, strict=True) if each.call.asked.method is method)
+            instruments.record_parts(method, of_it)
+        throttled = next((each for each in found if isinstance(each, MailboxThrottled)), None)
+        return ParsedAnswer(found, throttled, any(isinstance(each, LoginNeeded) for each in found))

@@ -21,17 +21,7 @@ import httpx2
 from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError
 from postroom.domain.series import Series
-from postroom.mailboxes.errors import (
-    CallRefused,
-    Gone,
-    HistoryExpired,
-    LoginNeeded,
-    MailboxThrottled,
-    MailboxUnavailable,
-    MailboxUnreachable,
-    NotGmail,
-    PermissionMissing,
-)
+from postroom.mailboxes import errors
 from postroom.mailboxes.gmail.error_mapping import CallDescription, GmailAnswer, error_of, failure_of, not_gmail
 from postroom.mailboxes.limiter import Limiter
 from postroom.mailboxes.ports import Credentials, PriorityLane
@@ -47,15 +37,15 @@ _waited = meter.create_histogram("postroom.gmail.wait", unit="s", description="f
 _units = meter.create_counter("postroom.gmail.units", unit="{unit}", description="quota units spent, by lane")
 
 _OUTCOMES: tuple[tuple[type[PostroomError], str], ...] = (
-    (MailboxThrottled, "throttled"),
-    (MailboxUnreachable, "unreachable"),
-    (MailboxUnavailable, "unavailable"),
-    (LoginNeeded, "login_needed"),
-    (NotGmail, "not_gmail"),
-    (CallRefused, "refused"),
-    (PermissionMissing, "not_allowed"),
-    (HistoryExpired, "history_expired"),
-    (Gone, "gone"),
+    (errors.MailboxThrottled, "throttled"),
+    (errors.MailboxUnreachable, "unreachable"),
+    (errors.MailboxUnavailable, "unavailable"),
+    (errors.LoginNeeded, "login_needed"),
+    (errors.NotGmail, "not_gmail"),
+    (errors.CallRefused, "refused"),
+    (errors.PermissionMissing, "not_allowed"),
+    (errors.HistoryExpired, "history_expired"),
+    (errors.Gone, "gone"),
 )
 
 
@@ -74,7 +64,7 @@ def record_wait(lane: PriorityLane, units: int, seconds: float) -> None:
 def record_call(method: str, lane: PriorityLane, error: PostroomError | None, seconds: float) -> None:
     if lane is PriorityLane.SYNC:
         RECORDER.time(Series.SYNC_REQUESTS, seconds)
-        RECORDER.count(Series.SYNC_THROTTLED, int(isinstance(error, MailboxThrottled)))
+        RECORDER.count(Series.SYNC_THROTTLED, int(isinstance(error, errors.MailboxThrottled)))
     _calls.add(1, {"method": method, "outcome": outcome_of(error)})
     _latency.record(seconds, {"method": method})
 
@@ -137,7 +127,7 @@ class ParsedAnswer(Generic[T]):
     """What a successful answer holds, and what one of its parts says that concerns the whole account."""
 
     value: T
-    throttled: MailboxThrottled | None = None
+    throttled: errors.MailboxThrottled | None = None
     login_refused: bool = False
 
 
@@ -175,7 +165,7 @@ class Transport:
             reading = await self._observed(call, lane, token, read)
             if not reading.login_refused:
                 return reading
-        except LoginNeeded:
+        except errors.LoginNeeded:
             log.info("gmail.token_refused", method=call.asked.method)
         token = await self._credentials.access_token(rejected=token)
         return await self._observed(call, lane, token, read)
@@ -210,17 +200,17 @@ class Transport:
         now = self.clock.monotonic()
         tuner = self.limiter.gate.tuner
         match error:
-            case None | Gone() | HistoryExpired() | CallRefused():
+            case None | errors.Gone() | errors.HistoryExpired() | errors.CallRefused():
                 # A large message on a thin line takes long without the service being slow.
                 tuner.succeeded(sent_at, now if answered_at is None else answered_at)
-            case MailboxThrottled():
+            case errors.MailboxThrottled():
                 wait = error.retry_after
                 tuner.throttled(sent_at, now, None if wait is None else wait.total_seconds())
-            case MailboxUnavailable():
+            case errors.MailboxUnavailable():
                 tuner.failed(sent_at, now)
         name = call.name or str(call.asked.method)
         record_call(name, lane, error, now - sent_at)
-        if isinstance(error, MailboxThrottled | MailboxUnavailable):
+        if isinstance(error, errors.MailboxThrottled | errors.MailboxUnavailable):
             log.warning("gmail.call_failed", method=name, problem=error.message, seconds=round(now - sent_at, 3))
 
     async def _exchange(self, call: GmailCall, token: str) -> GmailAnswer:
@@ -249,7 +239,9 @@ class Transport:
             async for piece in response.aiter_bytes():
                 size += len(piece)
                 if size > self._config.max_answer_bytes:
-                    raise MailboxUnavailable(f"Gmail's answer is larger than {self._config.max_answer_bytes} bytes")
+                    raise errors.MailboxUnavailable(
+                        f"Gmail's answer is larger than {self._config.max_answer_bytes} bytes"
+                    )
                 pieces.append(piece)
         finally:
             await response.aclose()
@@ -258,7 +250,7 @@ class Transport:
     def _refuse_long_pause(self) -> None:
         pause = self.limiter.gate.tuner.hold_until - self.clock.monotonic()
         if pause > self._config.longest_pause_s:
-            raise MailboxThrottled(
+            raise errors.MailboxThrottled(
                 f"Gmail asked for a pause of {pause:.0f} s for this account", retry_after=timedelta(seconds=pause)
             )
 
@@ -274,7 +266,7 @@ def read_json(answer: GmailAnswer, asked: CallDescription) -> Json:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise MailboxUnavailable(
+        raise errors.MailboxUnavailable(
             f"Gmail's answer to {asked.method} is not readable JSON", may_have_happened=asked.changes
         )
     return value
@@ -286,7 +278,7 @@ def read_as(make: Callable[[Json], T], value: Json, asked: CallDescription) -> T
         return make(value)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         lacking = f": {error.args[0]!r} is missing" if isinstance(error, KeyError) else ""
-        raise MailboxUnavailable(
+        raise errors.MailboxUnavailable(
             f"Gmail's answer to {asked.method} is not as documented{lacking}", may_have_happened=asked.changes
         ) from None
 

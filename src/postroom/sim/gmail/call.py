@@ -11,7 +11,7 @@ from itertools import takewhile
 from urllib.parse import parse_qs
 
 from postroom.domain.clock import Clock
-from postroom.mailboxes.gmail.quota import GmailMethod
+from postroom.mailboxes.gmail.methods import GmailMethod
 from postroom.sim.gmail import raw_mail
 from postroom.sim.gmail.api_errors import invalid, not_found
 from postroom.sim.gmail.mailbox_store import Drafts, MailboxStore

@@ -18,9 +18,9 @@ from postroom.sim.gmail import oauth, raw_mail
 from postroom.sim.gmail.api_errors import ApiError, invalid, not_found
 from postroom.sim.gmail.call import MailboxState, SimWatch
 from postroom.sim.gmail.faults import FaultRule, Faults
+from postroom.sim.gmail.gateway import QuotaMeter, QuotaTally
 from postroom.sim.gmail.mailbox_store import ListPlace
 from postroom.sim.gmail.oauth import Grants
-from postroom.sim.gmail.quota_meter import QuotaMeter, QuotaTally
 from postroom.sim.gmail.sources import MailSummary
 from postroom.sim.serving import SimReply, SimRequest, json_reply
 

@@ -182,5 +182,13 @@ def stamped(raw: bytes, message_id: str, sender: str, now: datetime) -> bytes:
 
 
 def recipients(raw: bytes) -> set[str]:
-    headers = [value for name, value in headers_of(raw) if name.lower() in ("to", "cc", "bcc")]
+    return _addresses(raw, "to", "cc", "bcc")
+
+
+def senders(raw: bytes) -> set[str]:
+    return _addresses(raw, "from")
+
+
+def _addresses(raw: bytes, *names: str) -> set[str]:
+    headers = [value for name, value in headers_of(raw) if name.lower() in names]
     return {address.lower() for _, address in getaddresses(headers) if "@" in address}

@@ -18,16 +18,15 @@ import uvloop
 
 from postroom.domain.clock import Clock, SystemClock
 from postroom.domain.errors import BadInput
-from postroom.mailboxes.gmail.quota import PROFILES, ProfileName
+from postroom.mailboxes.gmail.methods import PROFILES, ProfileName
 from postroom.sim.gmail import oauth
 from postroom.sim.gmail.api_errors import ApiError, invalid
 from postroom.sim.gmail.call import MailboxState, MultipartSection, section, sections
 from postroom.sim.gmail.control import ControlEndpoint, SimControl
 from postroom.sim.gmail.faults import Faults, FaultsOfCall, GmailFault, refuse_at_once, spoiled
-from postroom.sim.gmail.gateway import Gateway, refusal
+from postroom.sim.gmail.gateway import Gateway, QuotaLimits, QuotaMeter, refusal
 from postroom.sim.gmail.generated import GeneratedMailbox
 from postroom.sim.gmail.oauth import Grants, OAuth
-from postroom.sim.gmail.quota_meter import QuotaLimits, QuotaMeter
 from postroom.sim.gmail.sources import MailboxSource, RememberingSource
 from postroom.sim.serving import ABORT, HOST, Receive, Scope, Send, SimReply, SimRequest, serving, until_stopped
 from postroom.webserver import listening

@@ -12,8 +12,8 @@ from enum import StrEnum
 
 from postroom import kill_switch
 from postroom.db import Tx
-from postroom.domain.backfill import BackfillMode, BackfillStatus
 from postroom.domain.errors import BadInput
+from postroom.domain.terms import BackfillMode, BackfillStatus
 from postroom.settings import BackfillSettings
 from postroom.switchboard.backfill import job as switch
 from postroom.switchboard.backfill.job import BackfillJob, change_job, find_job

@@ -20,7 +20,7 @@ from postroom.archive.backend import ArchiveBackend, MailReader
 from postroom.archive.messages import ArchivedMessage
 from postroom.archive.preparing import body_text
 from postroom.db import Tx
-from postroom.domain.backfill import Include
+from postroom.domain.terms import Include
 from postroom.mail.addresses import canonical_address, parse_addresses
 from postroom.mail.categories import Categories, facts_of, names_on
 from postroom.mail.headers import Headers

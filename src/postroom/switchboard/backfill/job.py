@@ -17,10 +17,10 @@ from postroom import audit, kill_switch
 from postroom.audit import SYSTEM, Actor
 from postroom.db import Tx
 from postroom.db.tables.mail import BACKFILL_JOBS
-from postroom.domain.backfill import BackfillMode, BackfillStatus
 from postroom.domain.errors import BadInput, NotFound, Retryable
 from postroom.domain.ids import parse_id
 from postroom.domain.money import Micros, from_cents
+from postroom.domain.terms import BackfillMode, BackfillStatus
 from postroom.kill_switch import SwitchState
 from postroom.settings import BackfillSettings
 

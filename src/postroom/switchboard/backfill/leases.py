@@ -19,10 +19,10 @@ from postroom import kill_switch
 from postroom.audit import SYSTEM, Actor
 from postroom.db import Tx
 from postroom.db.tables.queue import jobs as queued
-from postroom.domain.backfill import BackfillMode, BackfillStatus
 from postroom.domain.errors import BadInput, NotAllowed
+from postroom.domain.money import UNDECIDED_LIMIT
 from postroom.domain.roles import Caller
-from postroom.domain.spending import UNDECIDED_LIMIT
+from postroom.domain.terms import BackfillMode, BackfillStatus
 from postroom.kill_switch import SwitchState
 from postroom.queue import JobState, QueueName
 from postroom.settings import BackfillSettings

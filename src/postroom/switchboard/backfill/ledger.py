@@ -19,9 +19,8 @@ from postroom.db import Tx
 from postroom.db.database import insert
 from postroom.db.tables.mail import backfill_spend as spends
 from postroom.db.tables.triage import model_reservations as reservations
-from postroom.domain.backfill import BackfillStatus
-from postroom.domain.money import NO_MONEY, Micros, format_dollars, from_cents, to_cents
-from postroom.domain.spending import DayBook, ReservationState, SpendLimit
+from postroom.domain import money
+from postroom.domain.terms import BackfillStatus
 from postroom.settings import BackfillSettings
 from postroom.switchboard.backfill.job import BackfillEvent, BackfillJob, change_job, is_legal, move_job
 
@@ -40,22 +39,22 @@ class Spend:
     """A job's money of one day."""
 
     day: date
-    reserved: Micros = NO_MONEY
+    reserved: money.Micros = money.NO_MONEY
     """By calls under way."""
-    settled: Micros = NO_MONEY
-    reported: Micros = NO_MONEY
+    settled: money.Micros = money.NO_MONEY
+    reported: money.Micros = money.NO_MONEY
     """Spent by the connector itself, as it says."""
 
     @property
-    def spent(self) -> Micros:
-        return Micros(self.settled + self.reported)
+    def spent(self) -> money.Micros:
+        return money.Micros(self.settled + self.reported)
 
     @property
-    def total(self) -> Micros:
-        return Micros(self.reserved + self.spent)
+    def total(self) -> money.Micros:
+        return money.Micros(self.reserved + self.spent)
 
-    def book(self, cap: Micros) -> DayBook:
-        return DayBook(SpendLimit.JOB_CAP, cap, self.reserved, self.spent)
+    def book(self, cap: money.Micros) -> money.DayBook:
+        return money.DayBook(money.SpendLimit.JOB_CAP, cap, self.reserved, self.spent)
 
 
 def spend_on(tx: Tx, job_id: str, day: date) -> Spend:
@@ -69,19 +68,21 @@ def days_of(tx: Tx, job_id: str) -> list[Spend]:
     return [spend_from_row(row) for row in rows]
 
 
-def uncertain_of(tx: Tx, job_ids: Iterable[str]) -> dict[str, Micros]:
+def uncertain_of(tx: Tx, job_ids: Iterable[str]) -> dict[str, money.Micros]:
     """What calls of these jobs may have cost whose answer never came; part of what counts as spent."""
     query = (
         select(reservations.c.backfill_job_id, func.sum(reservations.c.settled_microdollars))
-        .where(reservations.c.state == ReservationState.UNCERTAIN, reservations.c.backfill_job_id.in_(list(job_ids)))
+        .where(
+            reservations.c.state == money.ReservationState.UNCERTAIN, reservations.c.backfill_job_id.in_(list(job_ids))
+        )
         .group_by(reservations.c.backfill_job_id)
     )
-    return {str(job_id): Micros(int(amount)) for job_id, amount in tx.execute(query)}
+    return {str(job_id): money.Micros(int(amount)) for job_id, amount in tx.execute(query)}
 
 
 def spend_from_row(row: Row[Any]) -> Spend:
     amounts = row.reserved_microdollars, row.settled_microdollars, row.reported_microdollars
-    return Spend(row.day, *(Micros(int(amount)) for amount in amounts))
+    return Spend(row.day, *(money.Micros(int(amount)) for amount in amounts))
 
 
 def book(tx: Tx, job: BackfillJob, day: date, now: datetime, *, reserved: int = 0, settled: int = 0) -> BackfillJob:
@@ -94,16 +95,21 @@ def book_report(tx: Tx, settings: BackfillSettings, job: BackfillJob, cents: int
     """Add what the connector spent itself, and stop a job that reaches its cap by it, unless it is over."""
     if not cents:
         return job
-    day, amount = day_of(now, settings.zone), from_cents(cents)
+    day, amount = day_of(now, settings.zone), money.from_cents(cents)
     _add(tx, job.id, day, reported=amount)
     job = _spent(tx, job, now, amount, reported_cost_cents=job.reported_cost_cents + cents)
     if spend_on(tx, job.id, day).spent >= job.cap:
-        return stop_at_cap(tx, settings, job, Micros(1), now)
+        return stop_at_cap(tx, settings, job, money.Micros(1), now)
     return job
 
 
 def stop_at_cap(
-    tx: Tx, settings: BackfillSettings, job: BackfillJob, refused: Micros, now: datetime, limit: DayBook | None = None
+    tx: Tx,
+    settings: BackfillSettings,
+    job: BackfillJob,
+    refused: money.Micros,
+    now: datetime,
+    limit: money.DayBook | None = None,
 ) -> BackfillJob:
     """`refused` is what no longer fits; `limit` is the one that binds, if not the job's own cap."""
     if not is_legal(BackfillEvent.REACH_CAP, job.status):
@@ -111,7 +117,7 @@ def stop_at_cap(
     day = day_of(now, settings.zone)
     book = limit or spend_on(tx, job.id, day).book(job.cap)
     turn = next_day(now, settings.zone).strftime("%Y-%m-%d %H:%M UTC")
-    reason = f"{_reached(book)}: {format_dollars(book.settled)} spent; the next day begins {turn}"
+    reason = f"{_reached(book)}: {money.format_dollars(book.settled)} spent; the next day begins {turn}"
     values = {"status_reason": reason, "capped_day": day, "refused_microdollars": refused}
     return move_job(tx, job, BackfillEvent.REACH_CAP, SYSTEM, now, **values)
 
@@ -123,20 +129,20 @@ def turn_day(tx: Tx, settings: BackfillSettings, job: BackfillJob, now: datetime
     return move_job(tx, job, BackfillEvent.TURN_DAY, SYSTEM, now) if is_stopped and is_over else job
 
 
-def _reached(book: DayBook) -> str:
-    limit = format_dollars(book.limit)
+def _reached(book: money.DayBook) -> str:
+    limit = money.format_dollars(book.limit)
     match book.counts_against:
-        case SpendLimit.JOB_CAP:
+        case money.SpendLimit.JOB_CAP:
             return f"the cap of {limit} a day is reached"
-        case SpendLimit.BACKFILL_SHARE:
+        case money.SpendLimit.BACKFILL_SHARE:
             return f"all backfill together may spend {limit} a day, and has"
-        case SpendLimit.CEILING:
+        case money.SpendLimit.CEILING:
             return f"the ceiling of {limit} a day for all model spend is reached"
 
 
 def _spent(tx: Tx, job: BackfillJob, now: datetime, amount: int, **values: object) -> BackfillJob:
-    spent = Micros(job.spent_microdollars + amount)
-    return change_job(tx, job, now, spent_microdollars=spent, cost_spent_cents=to_cents(spent), **values)
+    spent = money.Micros(job.spent_microdollars + amount)
+    return change_job(tx, job, now, spent_microdollars=spent, cost_spent_cents=money.to_cents(spent), **values)
 
 
 def _add(tx: Tx, job_id: str, day: date, *, reserved: int = 0, settled: int = 0, reported: int = 0) -> None:

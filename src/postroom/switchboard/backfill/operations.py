@@ -19,14 +19,14 @@ from postroom.audit import Actor
 from postroom.db import Database, Tx
 from postroom.db.tables.access import connectors
 from postroom.db.tables.mail import messages, pruned_messages
-from postroom.domain.backfill import BackfillStatus
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput
 from postroom.domain.ids import new_id
 from postroom.domain.jobs import BACKFILL
-from postroom.domain.model_costs import CostMeter
+from postroom.domain.model_costs import Meter
 from postroom.domain.money import NO_MONEY, Micros
 from postroom.domain.roles import Caller
+from postroom.domain.terms import BackfillStatus
 from postroom.domain.validation import MOST_BACKFILLS
 from postroom.kill_switch import SwitchState
 from postroom.queue import Handler, JobContext, JobQueue
@@ -248,12 +248,12 @@ def taken_in(tx: Tx, job_id: str) -> int:
 
 def _known_identity(tx: Tx, connector_type: str, identity: str) -> str:
     """The identity as its connector writes it: one that has reported here, or that of one of our accounts."""
-    if connector_type not in set(Provider):
-        raise BadInput("connector_type", f"{connector_type!r} is not one of {', '.join(Provider)}")
+    if connector_type != Provider.GMAIL:  # the connector of all mailboxes, whatever their provider
+        raise BadInput("connector_type", f"{connector_type!r} is not one of {Provider.GMAIL}")
     here = (connectors.c.connector_type == connector_type) & (connectors.c.endpoint_identity == identity)
     if tx.execute(select(connectors.c.endpoint_identity).where(here)).first() is not None:
         return identity
-    account = find_account(tx, identity, Provider(connector_type))
+    account = find_account(tx, identity)
     if account is None or account.status is AccountStatus.REMOVED:
         raise BadInput("endpoint_identity", f"no {connector_type} connector or account of {identity} is known")
     return account.email
@@ -270,7 +270,7 @@ class _TakenBack(Exception):
 class Backfill:
     budget: ModelBudget
     categories: Collection[str]
-    meter: CostMeter
+    meter: Meter
     workers_poll: bool = False
     """Whether workers ask for work here, so that a job need not wait for their next look."""
 

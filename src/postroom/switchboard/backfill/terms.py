@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any
 
-from postroom.domain.backfill import BackfillMode, Include
 from postroom.domain.errors import BadInput
 from postroom.domain.money import Micros, format_dollars, from_cents, to_cents
+from postroom.domain.terms import BackfillMode, Include
 from postroom.settings import BackfillSettings
 from postroom.switchboard.spending import CeilingInForce
 

@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, and_, delete, exists, func, select, update
+from sqlalchemy import ColumnElement, Row, and_, bindparam, delete, exists, func, select, update
 
 from postroom.audit import SYSTEM, Actor
-from postroom.db import Tx
+from postroom.db import Prepared, Tx
 from postroom.db.database import insert
 from postroom.db.tables.mail import messages
 from postroom.db.tables.mail import undecided_mail as undecided
 from postroom.db.tables.queue import jobs as queued
 from postroom.db.tables.triage import decisions
-from postroom.domain.backfill import BackfillStatus
 from postroom.domain.jobs import CLASSIFY, JobState
+from postroom.domain.terms import BackfillStatus
 from postroom.queue import JobQueue, NewJob, QueueName
 from postroom.switchboard.backfill.job import BackfillEvent, BackfillJob, find_job, jobs_table, move_job
 
@@ -96,14 +96,18 @@ def release_all(tx: Tx, queue: JobQueue, job_id: str) -> None:
     queue.release_within(tx, list(tx.execute(query).scalars()))
 
 
+_TAKE_OFF = Prepared(
+    delete(undecided).where(undecided.c.message_id == bindparam("the_message")).returning(undecided.c.state)
+)
+
+
 def decided(tx: Tx, queue: JobQueue, message_id: str, job_id: str | None, now: datetime) -> None:
     """A message is decided. The last one of a job whose mail is all in completes the job.
 
     The job is locked before those who wait, as a settlement does: else the two could wait for each other.
     """
     job = None if job_id is None else find_job(tx, job_id, lock=True)
-    gone = delete(undecided).where(undecided.c.message_id == message_id).returning(undecided.c.state)
-    state = tx.execute(gone).scalar()
+    state = next((row.state for row in tx.run(_TAKE_OFF, {"the_message": message_id})), None)
     if job is None:
         return
     if state == WAITING:

@@ -14,18 +14,12 @@ from sqlalchemy import select
 
 from postroom import kill_switch
 from postroom.db import Tx
-from postroom.domain.backfill import BackfillStatus
+from postroom.domain.terms import BackfillStatus
 from postroom.kill_switch import SwitchState
 from postroom.settings import BackfillSettings
 from postroom.switchboard.backfill import ledger, rate
 from postroom.switchboard.backfill.job import BackfillJob, job_from_row, jobs_table
-from postroom.switchboard.backfill.leases import (
-    UNDECIDED_FOR_A_TURN,
-    Obstacle,
-    WaitReason,
-    live_mail_waits,
-    obstacle,
-)
+from postroom.switchboard.backfill.leases import UNDECIDED_FOR_A_TURN, Obstacle, WaitReason, live_mail_waits, obstacle
 from postroom.switchboard.backfill.rate import Admitted
 from postroom.switchboard.backfill.undecided import count_undecided
 

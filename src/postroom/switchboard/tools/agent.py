@@ -14,7 +14,7 @@ from sqlalchemy import Select, select
 
 from postroom.archive.backend import ArchiveBackend, MailReader
 from postroom.archive.messages import ArchivedMessage
-from postroom.archive.search import Search
+from postroom.archive.search import Search, SearchHit
 from postroom.archive.service import read_apart
 from postroom.contract import agent as contract
 from postroom.contract.tool import R
@@ -25,7 +25,7 @@ from postroom.db.tables.triage import decisions
 from postroom.domain.errors import BadInput, Retryable
 from postroom.domain.roles import Caller, Permission, Role
 from postroom.domain.validation import MOST_RESULTS
-from postroom.reading.attachments import attachment_text
+from postroom.reading.documents import Unread, read_document
 from postroom.switchboard.toolbox import Tool
 
 _LONGEST_BODY = 20_000
@@ -103,9 +103,7 @@ class ReadingTools:
             self._search.search, given.query, accounts=only, limit=given.limit, after=given.after
         )
         return contract.SearchReply(
-            messages=[
-                contract.SearchedMessage(**_summary(hit.message), snippet=hit.snippet.text) for hit in found.hits
-            ],
+            messages=[searched_message(hit) for hit in found.hits],
             next=found.next,
             problems=[f"{problem.shard}: {problem.problem}" for problem in found.problems],
         )
@@ -158,6 +156,12 @@ def _rows(tx: Tx, query: Select[Any], form: type[R]) -> list[R]:
     return [form.model_validate(dict(row._mapping)) for row in tx.execute(query)]
 
 
+def searched_message(hit: SearchHit) -> contract.SearchedMessage:
+    return contract.SearchedMessage(
+        **_summary(hit.message), snippet=hit.snippet.text, attachment=hit.snippet.attachment
+    )
+
+
 def _summary(message: ArchivedMessage) -> dict[str, Any]:
     return {
         "key": message.key,
@@ -186,18 +190,26 @@ def _in_conversation(archive: MailReader, message: ArchivedMessage) -> contract.
     )
 
 
+_WHY_UNREAD = {
+    Unread.ENCRYPTED: "The file is encrypted, so its text cannot be read.",
+    Unread.TOO_LARGE: "The file is too large to be read.",
+    Unread.UNREADABLE: "The file is damaged, or takes too much to be read.",
+    Unread.PICTURES: "The file has only pictures and no text.",
+}
+
+
 def _attachment(archive: MailReader, message: ArchivedMessage, number: int) -> contract.AttachmentTextReply:
     found = archive.parsed(message).attachment(number)
-    text = attachment_text(found)
-    kind = found.content_type or "unknown"
+    read = read_document(found.content(), found.filename, found.content_type)
+    unsupported = f"Attachments of type {found.content_type or 'unknown'} are not read."
     return contract.AttachmentTextReply(
         number=number,
         filename=found.filename or None,
         content_type=found.content_type,
         size=found.size,
-        text=None if text is None else text[:_LONGEST_BODY],
-        is_cut=text is not None and len(text) > _LONGEST_BODY,
-        note=f"Attachments of type {kind} are not read yet." if text is None else None,
+        text=None if read.unread else read.text[:_LONGEST_BODY],
+        is_cut=len(read.text) > _LONGEST_BODY,
+        note=_WHY_UNREAD.get(read.unread, unsupported) if read.unread else read.note or None,
     )
 
 

@@ -16,7 +16,7 @@ from postroom.domain.errors import NotAllowed, NotFound
 from postroom.domain.ids import normal_email
 from postroom.domain.money import from_cents, to_cents
 from postroom.domain.roles import Caller, Permission, Role, SensitiveChange, require_proof
-from postroom.mailboxes.gmail.credentials import StaticGrant
+from postroom.mailboxes.credentials import StaticGrant
 from postroom.mailboxes.reachability import require_safe_url
 from postroom.queue import JobQueue
 from postroom.switchboard import tokens

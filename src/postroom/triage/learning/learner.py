@@ -1,13 +1,21 @@
-"""A linear model over hashed facts: softmax regression, learned one example at a time with steps that shrink for each
-fact as it is seen. Pure; the same examples in the same order give the same weights."""
+"""What an account's local triage knows: a linear model over hashed facts, what its margins are worth, and how it came
+to that from labels. Pure, so that every process that reads the same labels in the same order knows the same.
+
+The model is softmax regression, learned one example at a time with steps that shrink for each fact as it is seen.
+Isotonic regression, over guesses that were made before their answer was learned, turns a margin into the probability
+that the guess is right. Where few are known, it is drawn towards a half, so that nothing is sure without evidence.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 from array import array
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+
+from postroom.triage.learning.features import Features, names_of
 
 _STEP = 0.5
 _MOST_ANSWERS = 40
@@ -22,7 +30,7 @@ class Guess:
 
     answer: str
     margin: float
-    """By how much it is ahead of the second; what `calibration.py` turns into a probability."""
+    """By how much it is ahead of the second; what `learner.py` turns into a probability."""
 
 
 @dataclass
@@ -121,3 +129,123 @@ def _softmax(scores: Sequence[float]) -> list[float]:
     powers = [math.exp(score - highest) for score in scores]
     total = sum(powers)
     return [power / total for power in powers]
+
+
+_LEAST_OF_STEP = 50
+"""Guesses that a step rests on; with fewer, a short run of luck would look like certainty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """A rising staircase: from each margin on, the probability beside it."""
+
+    margins: tuple[float, ...] = ()
+    probabilities: tuple[float, ...] = ()
+
+    def probability(self, margin: float) -> float:
+        place = bisect_right(self.margins, margin)
+        return self.probabilities[place - 1] if place else 0.0
+
+    def to_json(self) -> list[list[float]]:
+        return [list(step) for step in zip(self.margins, self.probabilities, strict=True)]
+
+    @classmethod
+    def from_json(cls, steps: Sequence[Sequence[float]]) -> Calibration:
+        return cls(tuple(step[0] for step in steps), tuple(step[1] for step in steps))
+
+
+@dataclass(slots=True)
+class _Step:
+    margin: float
+    right: int
+    count: int
+
+    @property
+    def rate(self) -> float:
+        return (self.right + 0.5) / (self.count + 1)
+
+    def join(self, other: _Step) -> None:
+        self.right += other.right
+        self.count += other.count
+
+
+def calibrated(guesses: Iterable[tuple[float, bool]]) -> Calibration:
+    """`guesses` are margins, and whether the guess was right."""
+    steps: list[_Step] = []
+    for step in _even_steps(sorted(guesses)):
+        steps.append(step)
+        while len(steps) > 1 and steps[-2].rate >= steps[-1].rate:
+            last = steps.pop()
+            steps[-1].join(last)
+    return Calibration(tuple(step.margin for step in steps), tuple(step.rate for step in steps))
+
+
+def _even_steps(guesses: Sequence[tuple[float, bool]]) -> Iterable[_Step]:
+    for start in range(0, len(guesses), _LEAST_OF_STEP):
+        some = guesses[start : start + _LEAST_OF_STEP]
+        yield _Step(some[0][0], sum(right for _, right in some), len(some))
+
+
+OWNER_WEIGHT = 3
+"""A label of the owner counts as so many of the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    seq: int
+    facts: tuple[int, ...]
+    answer: str
+    by_owner: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    answer: str
+    confidence: float
+    because: tuple[str, ...]
+    """Kinds of facts that spoke for it most, never what they say."""
+
+
+@dataclass
+class Learned:
+    model: LinearModel = field(default_factory=LinearModel)
+    calibration: Calibration = field(default_factory=Calibration)
+    seq: int = 0
+    """Of the last label that is in it."""
+
+    def opinion(self, features: Features) -> Opinion | None:
+        guess = self.model.guess(features.hashes)
+        if guess is None:
+            return None
+        confidence = self.calibration.probability(self._worth(features.hashes, guess.margin))
+        because = names_of(self.model.reasons(features.hashes, features.kinds, guess.answer))
+        return Opinion(guess.answer, confidence, tuple(because))
+
+    def take(self, labels: Iterable[Label]) -> None:
+        """Learn what came since."""
+        for label in labels:
+            for _ in range(OWNER_WEIGHT if label.by_owner else 1):
+                self.model.learn(label.facts, label.answer)
+            self.seq = max(self.seq, label.seq)
+
+    def _worth(self, hashes: Sequence[int], margin: float) -> float:
+        """A margin counts less, the less of the message is known: what never occurred says nothing either way."""
+        return margin * self.model.known_share(hashes) ** 2
+
+
+def refitted(labels: Sequence[Label]) -> Learned:
+    """The model of these labels, from nothing. Each is guessed before it is learned, and by these guesses margins are
+    calibrated."""
+    learned, guesses = Learned(), list[tuple[float, bool]]()
+    for label in labels:
+        guess = learned.model.guess(label.facts)
+        if guess is not None:
+            guesses.append((learned._worth(label.facts, guess.margin), guess.answer == label.answer))
+        learned.take([label])
+    learned.calibration = calibrated(guesses)
+    return learned
+
+
+def is_due(labels: int, fitted: int) -> bool:
+    """Whether so many labels call for a refit before the night, where the last was made with `fitted` of them."""
+    return labels - fitted >= max(25, min(500, fitted // 10))

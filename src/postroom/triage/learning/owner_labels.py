@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Row, select, update
+from sqlalchemy import Row, bindparam, select, update
 
-from postroom.accounts.mailbox_state import label_key
-from postroom.db import Tx
+from postroom.accounts.mailbox_state import email_of, label_key
+from postroom.db import Prepared, Tx
 from postroom.db.tables.access import audit_log
 from postroom.db.tables.learning import learned_examples, learners
 from postroom.db.tables.mail import messages
@@ -26,7 +26,7 @@ from postroom.queue import JobContext
 from postroom.queue.job import Json
 from postroom.triage.decision import NOTHING
 from postroom.triage.learning import store
-from postroom.triage.learning.guards import answer_of
+from postroom.triage.learning.rights import answer_of
 
 _APPROVED, _REJECTED, _UNDONE, _WANTED = "action.approve", "action.reject", "action.undo", "action.want"
 _SAYINGS = (_APPROVED, _REJECTED, _UNDONE, _WANTED)
@@ -85,24 +85,26 @@ class MailboxTeacher:
     """A `MailboxObserver`: takes what the owner does by hand as labels, in the transaction that records it."""
 
     def changed(self, tx: Tx, account_id: str, labels: Mapping[str, Collection[str]], deleted: Sequence[str]) -> None:
+        identity = email_of(tx, account_id) if labels else ""
         for gmail_id in labels:
-            row = tx.execute(_considered(account_id, gmail_id)).first()
-            if row is not None:
+            for row in tx.run(_CONSIDERED, {"account": account_id, "identity": identity, "the_message": gmail_id}):
                 done = _ours(tx, row.message_id)
                 answer = by_hand(_keys(row.labels_then), _keys(row.labels), done)
                 if answer is not None:
                     store.label_by_owner(tx, row.message_id, answer)
 
 
-def _considered(account_id: str, gmail_id: str) -> Any:
-    query = select(learned_examples.c.message_id, learned_examples.c.labels_then, messages.c.labels)
-    query = query.join(messages, messages.c.id == learned_examples.c.message_id)
-    return query.where(
-        messages.c.account_id == account_id,
+_CONSIDERED = Prepared(
+    select(learned_examples.c.message_id, learned_examples.c.labels_then, messages.c.labels)
+    .join(messages, messages.c.id == learned_examples.c.message_id)
+    .where(
+        messages.c.account_id == bindparam("account"),
         messages.c.provider == "gmail",
-        messages.c.external_event_id == gmail_id,
+        messages.c.endpoint_identity == bindparam("identity"),  # else its index is of no use
+        messages.c.external_event_id == bindparam("the_message"),
         learned_examples.c.teachable,
     )
+)
 
 
 @dataclass(frozen=True, slots=True)

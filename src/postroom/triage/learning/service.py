@@ -31,7 +31,8 @@ from postroom.triage.choices import ModelChoice
 from postroom.triage.decision import DecidedBy, Decision
 from postroom.triage.learning import store
 from postroom.triage.learning.features import Features, features_of, hashed
-from postroom.triage.learning.guards import (
+from postroom.triage.learning.learner import Label, Learned, Opinion, is_due, refitted
+from postroom.triage.learning.rights import (
     Circumstances,
     answer_of,
     is_offered,
@@ -40,7 +41,6 @@ from postroom.triage.learning.guards import (
     wanted_of,
     why_not_alone,
 )
-from postroom.triage.learning.learned import Label, Learned, Opinion, is_due, refitted
 from postroom.triage.learning.store import LabelSource, NewExample
 from postroom.triage.prompt import Briefing, shown_texts
 from postroom.triage.records import TriageMessage

@@ -19,12 +19,9 @@ from postroom.db.database import insert
 from postroom.db.tables.learning import learned_examples, learned_rights, learners
 from postroom.domain.ids import new_id
 from postroom.domain.money import Micros
-from postroom.triage.learning.calibration import Calibration
 from postroom.triage.learning.features import Features, unpack
-from postroom.triage.learning.guards import hides
-from postroom.triage.learning.learned import Label, Learned
-from postroom.triage.learning.learner import LinearModel
-from postroom.triage.learning.rights import Right, RightState
+from postroom.triage.learning.learner import Calibration, Label, Learned, LinearModel
+from postroom.triage.learning.rights import Right, RightState, hides
 
 MOST_EXAMPLES = 20_000
 """Labels of an account that are kept; older ones are forgotten by the next fit."""

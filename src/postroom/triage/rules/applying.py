@@ -21,8 +21,7 @@ from postroom import audit
 from postroom.accounts.account import Account, get_account, list_accounts
 from postroom.accounts.mailbox_state import label_ids_by_name
 from postroom.archive.backend import ArchiveBackend, MailReader
-from postroom.archive.layout import account_name
-from postroom.archive.messages import ArchivedMessage
+from postroom.archive.messages import ArchivedMessage, account_name
 from postroom.audit import Actor
 from postroom.db import Database, Tx
 from postroom.db.tables.mail import messages
@@ -32,8 +31,7 @@ from postroom.domain.errors import BadInput, Fatal, NotAllowed, NotFound, Retrya
 from postroom.domain.ids import new_id, parse_id
 from postroom.domain.jobs import RULES_APPLY
 from postroom.queue import JobContext, JobQueue, LeaseLost, NewJob, QueueName
-from postroom.queue.job import Json
-from postroom.queue.outcome import describe
+from postroom.queue.job import Json, describe
 from postroom.triage.classify import ActionSink
 from postroom.triage.rules.engine import RuleSet
 from postroom.triage.rules.files import as_written

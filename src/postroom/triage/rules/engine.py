@@ -209,6 +209,8 @@ class RuleSet:
     def _holds(self, number: int, facts: MessageFacts, now: datetime) -> bool:
         try:
             return self._checks[number](facts, now)
+        except PostroomError:  # the archive could not give the headers that it asks for
+            raise
         except Exception as error:
             rule = self._rules[number]
             log.error("rules.rule_failed", rule=rule.id, error=_kind(error))
@@ -258,17 +260,27 @@ class RuleBook:
 
     async def match(self, facts: MessageFacts) -> Match | None:
         """The first rule that matches. Rules that cannot be used are disabled with the reason, and decide nothing."""
-        async with self._turning:
-            rules = await self._current()
+        rules = await self._current()
         found = rules.first_match(facts, self._clock.now())
         if rules.broken:
             await self._disable(rules)
         return found
 
     async def _current(self) -> RuleSet:
-        if self._clock.monotonic() - self._read_at > _LONGEST_TRUST_S:
-            self._version = None
-        known = self._version
+        """Those who ask at the same moment share a look at the version."""
+        rules, known = self._rules, self._version
+        if self._is_trusted():
+            version = await self._database.read(lambda tx: tx.shared("rules", lambda: store.version(tx)))
+            if version == known:
+                return rules
+        async with self._turning:
+            return await self._renewed()
+
+    def _is_trusted(self) -> bool:
+        return self._clock.monotonic() - self._read_at <= _LONGEST_TRUST_S
+
+    async def _renewed(self) -> RuleSet:
+        known = self._version if self._is_trusted() else None
         changed = await self._database.read(lambda tx: store.load_changed(tx, known))
         if changed is not None:
             version, rules = changed

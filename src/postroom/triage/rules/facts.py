@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import select
+from sqlalchemy import Row, select
 
 from postroom.accounts.mailbox_state import label_ids_by_name, label_key
 from postroom.archive.messages import ArchivedMessage
@@ -152,10 +152,13 @@ def list_key(text: str) -> str:
 def facts_of_message(tx: Tx, message_id: str) -> MessageFacts | None:
     """What rules may know of a message that was taken in; None if it is gone."""
     row = tx.execute(select(messages).where(messages.c.id == message_id)).one_or_none()
-    if row is None:
-        return None
+    return None if row is None else facts_of_row(tx, row)
+
+
+def facts_of_row(tx: Tx, row: Row[*tuple[Any, ...]]) -> MessageFacts:
+    account_id = row.account_id
     return stored_facts(
-        account_id=row.account_id,
+        account_id=account_id,
         sender=row.sender_identity,
         subject=row.subject,
         headers=row.headers,
@@ -163,7 +166,9 @@ def facts_of_message(tx: Tx, message_id: str) -> MessageFacts | None:
         has_attachment=bool(row.attachments) if row.has_attachment is None else row.has_attachment,
         size_bytes=row.size_bytes,
         received_at=row.received_at,
-        label_ids={} if row.account_id is None else label_ids_by_name(tx, row.account_id),
+        label_ids={}
+        if account_id is None
+        else tx.shared(("labels", account_id), lambda: label_ids_by_name(tx, account_id)),
     )
 
 
@@ -190,8 +195,8 @@ class _LateHeaders(Mapping[str, str]):
 def glance_at(
     message: ArchivedMessage, account_id: str | None, label_ids: Mapping[str, str], read: Callable[[], Headers]
 ) -> MessageFacts | None:
-    """The facts as the columns of a list tell them, good for ruling a message out (`RuleSet.may_match`): of several
-    senders, all of whom a rule has to fit, they know one. None where the column is no plain address."""
+    """The facts as the columns of a list tell them. Of several senders, all of whom a rule has to fit, they know one,
+    which is enough to rule a message out (`RuleSet.may_match`). None where the column is no plain address."""
     plain = _PLAIN_SENDER.fullmatch(message.sender) if len(message.sender) <= _LONGEST_PLAIN else None
     if plain is None:
         return None

@@ -17,7 +17,7 @@ from postroom import audit
 from postroom.accounts.account import list_accounts
 from postroom.accounts.mailbox_state import DeletedLabel, former_names, label_ids_by_name
 from postroom.audit import Actor
-from postroom.db import Tx
+from postroom.db import Prepared, Tx
 from postroom.db.tables.triage import rules
 from postroom.domain.errors import BadInput, NotAllowed, NotFound
 from postroom.domain.ids import new_id
@@ -262,11 +262,14 @@ Version = tuple[int, object, str | None]
 """Only good for comparison with another one."""
 
 
+_VERSION = Prepared(
+    select(func.count(), func.max(type_coerce(rules.c.updated_at, Text)), func.max(columns()[0])).select_from(rules)
+)
+
+
 def version(tx: Tx) -> Version:
     """Changes with every change of the table, whichever process makes it."""
-    latest_of_all = func.max(type_coerce(rules.c.updated_at, Text))
-    query = select(func.count(), latest_of_all, func.max(columns()[0])).select_from(rules)
-    count, latest, newest = tx.execute(query).one()
+    [(count, latest, newest)] = tx.run(_VERSION, {})
     return count, latest, newest
 
 

@@ -16,8 +16,7 @@ from types import MappingProxyType
 from postroom.accounts.account import list_accounts
 from postroom.accounts.mailbox_state import label_ids_by_name
 from postroom.archive.backend import MailReader
-from postroom.archive.layout import account_name
-from postroom.archive.messages import ArchivedMessage
+from postroom.archive.messages import ArchivedMessage, account_name
 from postroom.db import Tx
 from postroom.domain.errors import BadInput, Fatal, Retryable
 from postroom.mail.headers import Headers
@@ -98,11 +97,13 @@ def first_match_in(
     account_id: str | None,
     label_ids: Mapping[str, str],
 ) -> Match | None:
-    """The first rule that holds for an archived message. Most mail is ruled out by columns, without its bytes; raises
-    Fatal or Retryable where the archive cannot give those of the rest."""
+    """The first rule that holds for an archived message, found from columns where its rules ask for no header. Raises
+    Fatal or Retryable where the archive cannot give what they ask for."""
     glance = glance_at(message, account_id, label_ids, lambda: archive.headers_of(message))
     if glance is not None and not rules.may_match(glance):
         return None
+    if glance is not None and archive.senders_of(message) == glance.senders:
+        return rules.first_match(glance, now)
     return rules.first_match(facts_in(archive, message, account_id, label_ids), now)
 
 

@@ -1,7 +1,11 @@
 """Fetches pages: each hop of a redirect is checked, allowed by robots.txt and waits for its domain's turn.
 
-Each request has a connection of its own, to an address that was checked a moment before; the name is looked up
-once, so a name that resolves differently a moment later leads nowhere else. TLS and `Host` still use the name.
+Each request has a connection of its own, to an address that was checked a moment before; the name is looked up once, so
+a name that resolves differently a moment later leads nowhere else. TLS and `Host` still use the name.
+
+What the owner asks for one by one (the pictures of a message, unsubscribing from a list, a mail provider's settings)
+goes over the same wire, so to public addresses only and within bounds. It carries no cookie, no referrer and no name of
+this program. robots.txt is for programs that walk sites; here a person asked for one thing.
 """
 
 from __future__ import annotations
@@ -20,27 +24,19 @@ import httpx2
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput
 from postroom.mailboxes.gmail.error_mapping import retry_after
+from postroom.settings import WebSettings
 from postroom.tls import trusted
+from postroom.web.fetching import interface
 from postroom.web.fetching.decompression import decode_body
-from postroom.web.fetching.interface import (
-    Astray,
-    BadAnswer,
-    DomainLimits,
-    DomainPace,
-    Fetched,
-    FetchLimits,
-    LimitsOf,
-    MayLead,
-    Missing,
-    Purpose,
-    Refused,
-    Throttled,
-    TooLarge,
-    Unavailable,
-    Unreachable,
-    Validators,
+from postroom.web.fetching.targets import (
+    Address,
+    AddressGuard,
+    Resolver,
+    SystemResolver,
+    Target,
+    read_target,
+    redirected,
 )
-from postroom.web.fetching.targets import Address, AddressGuard, Target, read_target, redirected
 
 _ACCEPT = "text/html, application/xhtml+xml, application/xml;q=0.9, application/pdf;q=0.9, */*;q=0.5"
 _SMALL = 64 * 1024
@@ -59,7 +55,7 @@ class PinnedTransport:
     def __init__(
         self,
         guard: AddressGuard,
-        limits: FetchLimits,
+        limits: interface.FetchLimits,
         user_agent: str,
         tls: ssl.SSLContext | None = None,
         transport: httpx2.AsyncBaseTransport | None = None,
@@ -87,15 +83,15 @@ class PinnedTransport:
                 async with self._asked(target, addresses, headers, form) as response:
                     return await _read(target, response, most)
         except TimeoutError:
-            raise Unavailable(f"{target.shown} took longer than {self._limits.total_s:g} s") from None
+            raise interface.Unavailable(f"{target.shown} took longer than {self._limits.total_s:g} s") from None
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-            raise Unreachable(f"{target.shown} cannot be reached: {error or type(error).__name__}") from None
+            raise interface.Unreachable(f"{target.shown} cannot be reached: {error or type(error).__name__}") from None
         except httpx2.TimeoutException as error:
-            raise Unavailable(f"{target.shown} did not answer in time ({type(error).__name__})") from None
+            raise interface.Unavailable(f"{target.shown} did not answer in time ({type(error).__name__})") from None
         except httpx2.RemoteProtocolError as error:
-            raise Unavailable(f"{target.shown} broke off or does not speak HTTP: {error}") from None
+            raise interface.Unavailable(f"{target.shown} broke off or does not speak HTTP: {error}") from None
         except httpx2.HTTPError as error:
-            raise Unavailable(f"{target.shown} cannot be reached: {error or type(error).__name__}") from None
+            raise interface.Unavailable(f"{target.shown} cannot be reached: {error or type(error).__name__}") from None
 
     @asynccontextmanager
     async def _asked(
@@ -158,22 +154,22 @@ async def _read(target: Target, response: httpx2.Response, most: int) -> HttpAns
         if len(raw) <= _SMALL and not encoding:
             return HttpAnswer(response.status_code, headers, raw)
         body = await asyncio.to_thread(decode_body, raw, encoding, most)
-    except BadAnswer as error:
-        raise BadAnswer(f"{target.shown}: {error.message}") from None
-    except TooLarge as error:
-        raise TooLarge(f"{target.shown}: {error.message}") from None
+    except interface.BadAnswer as error:
+        raise interface.BadAnswer(f"{target.shown}: {error.message}") from None
+    except interface.TooLarge as error:
+        raise interface.TooLarge(f"{target.shown}: {error.message}") from None
     return HttpAnswer(response.status_code, headers, body)
 
 
 async def _read_raw(target: Target, response: httpx2.Response, most: int) -> bytes:
     announced = response.headers.get("content-length", "")
     if announced.isdecimal() and len(announced) < 19 and int(announced) > most:
-        raise TooLarge(f"{target.shown} has {int(announced):,} bytes; at most {most:,} are fetched.")
+        raise interface.TooLarge(f"{target.shown} has {int(announced):,} bytes; at most {most:,} are fetched.")
     pieces, size = [], 0
     async for piece in response.aiter_raw():
         size += len(piece)
         if size > most:
-            raise TooLarge(f"{target.shown} has more than the {most:,} bytes that are fetched.")
+            raise interface.TooLarge(f"{target.shown} has more than the {most:,} bytes that are fetched.")
         pieces.append(piece)
     return b"".join(pieces)
 
@@ -195,12 +191,12 @@ class WebFetcher:
     def __init__(
         self,
         wire: PinnedTransport,
-        pace: DomainPace,
+        pace: interface.DomainPace,
         robots: RobotsRules,
-        limits_of: LimitsOf,
-        limits: FetchLimits,
+        limits_of: interface.LimitsOf,
+        limits: interface.FetchLimits,
         clock: Clock,
-        may_lead: MayLead = lambda here, there: True,
+        may_lead: interface.MayLead = lambda here, there: True,
     ) -> None:
         self._wire = wire
         self._pace = pace
@@ -214,10 +210,10 @@ class WebFetcher:
         self,
         url: str,
         *,
-        purpose: Purpose,
-        conditional: Validators | None = None,
+        purpose: interface.Purpose,
+        conditional: interface.Validators | None = None,
         patience: timedelta | None = None,
-    ) -> Fetched:
+    ) -> interface.Fetched:
         target = first = read_target(url)
         headers = conditional.headers() if conditional else {}
         visited = {target.url}
@@ -227,7 +223,9 @@ class WebFetcher:
                 return self._fetched(url, target, answer, conditional=bool(headers))
             target = self._next(target, answer, visited)
             if not self._may_lead(first.host, target.host):
-                raise Astray(f"{first.shown} redirects to {target.host}, which is none of its source's domains")
+                raise interface.Astray(
+                    f"{first.shown} redirects to {target.host}, which is none of its source's domains"
+                )
             # What was waited for is not thrown away: once under way, a chain of redirects is followed to its end.
             patience = None
 
@@ -241,17 +239,17 @@ class WebFetcher:
             return None if await needless() else await self._answer(limits, target, {}, largest)
 
     async def _hop(
-        self, target: Target, headers: Mapping[str, str], purpose: Purpose, patience: timedelta | None
+        self, target: Target, headers: Mapping[str, str], purpose: interface.Purpose, patience: timedelta | None
     ) -> HttpAnswer:
         delay = 0.0
-        if purpose is not Purpose.ROBOTS:
+        if purpose is not interface.Purpose.ROBOTS:
             delay = await self._robots.crawl_delay(target, self, patience)
         limits = self._limits_of(target.host)
         async with self._pace.turn(limits, crawl_delay_s=delay, patience=patience):
             return await self._answer(limits, target, headers, None)
 
     async def _answer(
-        self, limits: DomainLimits, target: Target, headers: Mapping[str, str], largest: int | None
+        self, limits: interface.DomainLimits, target: Target, headers: Mapping[str, str], largest: int | None
     ) -> HttpAnswer:
         answer = await self._wire.exchange(target, headers, largest=largest)
         if answer.status in _OVERLOADED and (wait := self._asked_wait(answer)):
@@ -264,29 +262,31 @@ class WebFetcher:
     def _next(self, target: Target, answer: HttpAnswer, visited: set[str]) -> Target:
         location = answer.headers.get("location", "")
         if not location:
-            raise BadAnswer(f"{target.shown} redirects to nowhere.")
+            raise interface.BadAnswer(f"{target.shown} redirects to nowhere.")
         if len(visited) > self._limits.most_redirects:
-            raise BadAnswer(f"{target.shown} redirects on after {self._limits.most_redirects} redirects.")
+            raise interface.BadAnswer(f"{target.shown} redirects on after {self._limits.most_redirects} redirects.")
         try:
             following = redirected(target, location)
         except BadInput as error:
-            raise BadAnswer(f"{target.shown} redirects to something that is no web address: {error.problem}") from None
+            raise interface.BadAnswer(
+                f"{target.shown} redirects to something that is no web address: {error.problem}"
+            ) from None
         if following.url in visited:
-            raise BadAnswer(f"{target.shown} redirects in a circle.")
+            raise interface.BadAnswer(f"{target.shown} redirects in a circle.")
         visited.add(following.url)
         return following
 
-    def _fetched(self, url: str, target: Target, answer: HttpAnswer, *, conditional: bool) -> Fetched:
+    def _fetched(self, url: str, target: Target, answer: HttpAnswer, *, conditional: bool) -> interface.Fetched:
         self._require_page(target, answer, conditional=conditional)
         content_type, charset = _content_type(answer.headers.get("content-type", ""))
-        return Fetched(
+        return interface.Fetched(
             url=url,
             final_url=target.url,
             status=answer.status,
             body=answer.body,
             content_type=content_type,
             charset=charset,
-            validators=Validators(_validator(answer, "etag"), _validator(answer, "last-modified")),
+            validators=interface.Validators(_validator(answer, "etag"), _validator(answer, "last-modified")),
             fetched_at=self._clock.now(),
         )
 
@@ -295,12 +295,14 @@ class WebFetcher:
         if 200 <= status < 300 or (status == 304 and conditional):
             return
         if status in _MISSING:
-            raise Missing("url", f"{target.shown} does not exist (status {status})")
+            raise interface.Missing("url", f"{target.shown} does not exist (status {status})")
         if status == 429:
-            raise Throttled(f"{target.shown} asks for fewer requests", retry_after=self._asked_wait(answer))
+            raise interface.Throttled(f"{target.shown} asks for fewer requests", retry_after=self._asked_wait(answer))
         if status in _LATER:
-            raise Unavailable(f"{target.shown} answered with status {status}", retry_after=self._asked_wait(answer))
-        raise Refused(f"{target.shown} answered with status {status}", status=status)
+            raise interface.Unavailable(
+                f"{target.shown} answered with status {status}", retry_after=self._asked_wait(answer)
+            )
+        raise interface.Refused(f"{target.shown} answered with status {status}", status=status)
 
 
 def _validator(answer: HttpAnswer, name: str) -> str | None:
@@ -315,3 +317,60 @@ def _content_type(header: str) -> tuple[str, str | None]:
     named = parsed.get_content_type() if header.strip() else ""
     charset = parsed.get_param("charset")
     return named, charset[:40] if isinstance(charset, str) else None
+
+
+_UNNAMED = "Mozilla/5.0"
+"""Says nothing about the program or the machine."""
+_PICTURES = "image/png, image/jpeg, image/gif, image/webp"
+_MOST_REDIRECTS = 3
+_LIMITS = interface.FetchLimits(
+    largest_body=4 << 20, total_s=10.0, connect_s=5.0, read_s=5.0, most_redirects=_MOST_REDIRECTS
+)
+
+
+class OwnerRequests:
+    def __init__(self, wire: PinnedTransport) -> None:
+        self._wire = wire
+
+    async def picture(self, url: str, *, largest: int) -> bytes:
+        """The body behind the address, through a few redirects, each checked anew. What it is has to be looked at."""
+        return await self._followed(url, _PICTURES, largest)
+
+    async def document(self, url: str, *, largest: int) -> bytes:
+        """The same for a file that is only believed over TLS: a redirect to plain HTTP is refused."""
+        return await self._followed(url, "application/xml, text/xml", largest, only_tls=True)
+
+    async def _followed(self, url: str, accept: str, largest: int, *, only_tls: bool = False) -> bytes:
+        target = read_target(url)
+        for _ in range(_MOST_REDIRECTS + 1):
+            if only_tls and target.scheme != "https":
+                raise interface.BadAnswer(f"{target.shown} is not protected by TLS.")
+            answer = await self._wire.exchange(target, {"Accept": accept}, largest=largest)
+            if answer.status not in _REDIRECTS:
+                return _body(target, answer)
+            target = redirected(target, answer.headers.get("location", ""))
+        raise interface.BadAnswer(f"{target.shown} redirects on after {_MOST_REDIRECTS} redirects.")
+
+    async def post_form(self, url: str, form: bytes) -> int:
+        """Send a form once; the status of the answer. Redirects are not followed."""
+        answer = await self._wire.exchange(read_target(url), {"Accept": "*/*"}, form=form)
+        return answer.status
+
+
+def _body(target: Target, answer: HttpAnswer) -> bytes:
+    if answer.status != 200:
+        raise interface.Refused(f"{target.shown} answered with status {answer.status}", status=answer.status)
+    return answer.body
+
+
+@asynccontextmanager
+async def open_owner_requests(
+    settings: WebSettings, *, resolver: Resolver | None = None, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[OwnerRequests]:
+    """Hosts that `web.allow_private_hosts` names may have private addresses, as for web sources."""
+    guard = AddressGuard(resolver or SystemResolver(), settings.private_hosts)
+    wire = PinnedTransport(guard, _LIMITS, _UNNAMED, tls)
+    try:
+        yield OwnerRequests(wire)
+    finally:
+        await wire.close()

@@ -22,8 +22,8 @@ from postroom.domain.clock import Clock
 from postroom.domain.ids import new_id
 from postroom.settings import WebSettings
 from postroom.web.fetching.interface import DomainLimits, LimitsOf, NotYet
+from postroom.web.fetching.urls import host_of
 from postroom.web.sources import ConfiguredSources, WebSource
-from postroom.web.urls import host_of
 
 LONGEST_HOLD = timedelta(days=1)
 _LOOK_AGAIN_S = 0.2

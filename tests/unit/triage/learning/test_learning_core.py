@@ -11,23 +11,25 @@ from hypothesis import strategies as st
 
 from postroom.domain.actions import parse_action
 from postroom.triage.choices import ToolOffer
-from postroom.triage.learning.calibration import Calibration, calibrated
 from postroom.triage.learning.features import Features, features_of, names_of, unpack
-from postroom.triage.learning.guards import (
+from postroom.triage.learning.learner import Calibration, Label, Learned, LinearModel, calibrated, is_due, refitted
+from postroom.triage.learning.owner_labels import OurActions, by_hand
+from postroom.triage.learning.rights import (
+    ALLOWED,
     OTHER,
     Circumstances,
+    Right,
+    RightState,
     answer_of,
     hides,
     is_offered,
     looks_personal,
+    lower_bound,
+    upper_bound,
     vouched_domain,
     wanted_of,
     why_not_alone,
 )
-from postroom.triage.learning.learned import Label, Learned, is_due, refitted
-from postroom.triage.learning.learner import LinearModel
-from postroom.triage.learning.owner_labels import OurActions, by_hand
-from postroom.triage.learning.rights import ALLOWED, Right, RightState, lower_bound, upper_bound
 from postroom.triage.rules.facts import MessageFacts, stored_facts
 
 SERVERS = ("mx.google.com",)

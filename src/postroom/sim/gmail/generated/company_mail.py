@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from postroom.sim.gmail.generated import drafting
 from postroom.sim.gmail.generated.correspondents import (
     FREELANCERS,
     LOCALS,
@@ -9,15 +10,6 @@ from postroom.sim.gmail.generated.correspondents import (
     SOCIAL,
     Correspondent,
     Correspondents,
-)
-from postroom.sim.gmail.generated.drafting import (
-    AttachedFile,
-    GeneratedCategory,
-    LetterDraft,
-    LetterStyle,
-    amount,
-    code,
-    invoice,
 )
 from postroom.sim.gmail.generated.seeded_random import SeededRandom
 
@@ -98,77 +90,77 @@ def _subject(dice: SeededRandom, sender: Correspondent, subjects: dict[str, tupl
     return dice.pick(kinds).format_map({"p": _PLACES[0]} | values)
 
 
-def bank(dice: SeededRandom, cast: Correspondents) -> LetterDraft:
-    sender, total, number = dice.pick(cast.banks), amount(dice), dice.between(1000, 9999)
-    return LetterDraft(
-        GeneratedCategory.FINANCE,
+def bank(dice: SeededRandom, cast: Correspondents) -> drafting.LetterDraft:
+    sender, total, number = dice.pick(cast.banks), drafting.amount(dice), dice.between(1000, 9999)
+    return drafting.LetterDraft(
+        drafting.GeneratedCategory.FINANCE,
         sender,
         (cast.addressed(dice),),
         _subject(dice, sender, _BANK, a=total, n=number, m=dice.pick(_MONTHS)),
         facts=(f"Account **{number}", f"Amount: {total} EUR"),
-        style=LetterStyle.ALTERNATIVE,
-        files=(invoice(dice, "statement"),) if dice.chance(300) else (),
+        style=drafting.LetterStyle.ALTERNATIVE,
+        files=(drafting.invoice(dice, "statement"),) if dice.chance(300) else (),
         auto_submitted="auto-generated" if dice.chance(400) else "",
     )
 
 
-def receipt(dice: SeededRandom, cast: Correspondents) -> LetterDraft:
+def receipt(dice: SeededRandom, cast: Correspondents) -> drafting.LetterDraft:
     """Some shops send their receipts through the programs that send their newsletters, and it shows in the headers."""
-    sender, number, total = dice.pick(cast.shops), dice.between(100_000, 999_999), amount(dice)
+    sender, number, total = dice.pick(cast.shops), dice.between(100_000, 999_999), drafting.amount(dice)
     can_be_left = not sender.address.startswith(("no", "do")) and dice.chance(150)
-    return LetterDraft(
-        GeneratedCategory.FINANCE,
+    return drafting.LetterDraft(
+        drafting.GeneratedCategory.FINANCE,
         sender,
         (cast.addressed(dice),),
         _subject(dice, sender, _SHOP, shop=sender.name, n=number, a=total, m=dice.pick(_MONTHS), d=day_of(dice)),
         facts=(f"Order {number}", f"Total: {total} EUR", "Thank you for your purchase."),
-        style=dice.pick((LetterStyle.HTML, LetterStyle.ALTERNATIVE)),
-        files=(invoice(dice, "invoice"),) if dice.chance(500) else (),
+        style=dice.pick((drafting.LetterStyle.HTML, drafting.LetterStyle.ALTERNATIVE)),
+        files=(drafting.invoice(dice, "invoice"),) if dice.chance(500) else (),
         unsubscribe=f"<https://{sender.domain}/preferences>" if can_be_left else "",
     )
 
 
-def bill_of_a_person(dice: SeededRandom, cast: Correspondents) -> LetterDraft:
+def bill_of_a_person(dice: SeededRandom, cast: Correspondents) -> drafting.LetterDraft:
     """From a freelancer, a practice or a hotel: about money, although a person or a practice sends it."""
     sender = dice.pick((*FREELANCERS, *FREELANCERS, dice.pick(cast.health), dice.pick(cast.travel)))
     number = f"20{dice.between(17, 26)}-{dice.between(10, 99)}"
     topic = dice.pick(("Invoice {n}", "Invoice no. {n} for your files", "Rechnung Nr. {n}", "Receipt {n}"))
-    return LetterDraft(
-        GeneratedCategory.FINANCE,
+    return drafting.LetterDraft(
+        drafting.GeneratedCategory.FINANCE,
         sender,
         (cast.owner,),
         topic.format(n=number),
         paragraphs=1,
         personal=True,
-        files=(invoice(dice, "invoice"),),
+        files=(drafting.invoice(dice, "invoice"),),
     )
 
 
-def travel(dice: SeededRandom, cast: Correspondents) -> LetterDraft:
-    sender, booking, place, day = dice.pick(cast.travel), code(dice), dice.pick(_PLACES), day_of(dice)
-    file = AttachedFile(f"ticket-{booking}.pdf", "application/pdf", dice.between(5_000, 40_000))
-    return LetterDraft(
-        GeneratedCategory.TRAVEL,
+def travel(dice: SeededRandom, cast: Correspondents) -> drafting.LetterDraft:
+    sender, booking, place, day = dice.pick(cast.travel), drafting.code(dice), dice.pick(_PLACES), day_of(dice)
+    file = drafting.AttachedFile(f"ticket-{booking}.pdf", "application/pdf", dice.between(5_000, 40_000))
+    return drafting.LetterDraft(
+        drafting.GeneratedCategory.TRAVEL,
         sender,
         (cast.addressed(dice),),
         _subject(dice, sender, _TRIP, c=booking, p=place, d=day),
         facts=(f"Booking code: {booking}", f"Destination: {place}", f"Departure: {day} at {dice.between(5, 22)}:40"),
-        style=LetterStyle.ALTERNATIVE,
+        style=drafting.LetterStyle.ALTERNATIVE,
         files=(file,) if dice.chance(500) else (),
         unsubscribe=f"<https://{sender.domain}/preferences>" if dice.chance(80) else "",
     )
 
 
-def health(dice: SeededRandom, cast: Correspondents) -> LetterDraft:
+def health(dice: SeededRandom, cast: Correspondents) -> drafting.LetterDraft:
     sender, day = dice.pick(cast.health), day_of(dice)
-    return LetterDraft(
-        GeneratedCategory.HEALTH,
+    return drafting.LetterDraft(
+        drafting.GeneratedCategory.HEALTH,
         sender,
         (cast.addressed(dice),),
         _subject(dice, sender, _CARE, d=day),
         facts=(f"Appointment: {day} at {dice.between(8, 17)}:15", "Please bring your insurance card."),
-        style=dice.pick((LetterStyle.PLAIN, LetterStyle.ALTERNATIVE)),
-        files=(AttachedFile("results.pdf", "application/pdf", dice.between(4_000, 20_000)),)
+        style=dice.pick((drafting.LetterStyle.PLAIN, drafting.LetterStyle.ALTERNATIVE)),
+        files=(drafting.AttachedFile("results.pdf", "application/pdf", dice.between(4_000, 20_000)),)
         if dice.chance(150)
         else (),
         auto_submitted="auto-generated" if dice.chance(200) else "",
@@ -192,41 +184,43 @@ _OFFERS = {
 }
 
 
-def newsletter(dice: SeededRandom, cast: Correspondents) -> LetterDraft:
+def newsletter(dice: SeededRandom, cast: Correspondents) -> drafting.LetterDraft:
     sender = dice.pick(cast.newsletters)
     subject = dice.pick((f"{sender.name}, issue {dice.between(1, 500)}", dice.pick(_READING), dice.pick(_READING)))
-    return _bulk(dice, GeneratedCategory.NEWSLETTER, sender, cast.addressed(dice), subject, dice.between(4, 14))
+    return _bulk(
+        dice, drafting.GeneratedCategory.NEWSLETTER, sender, cast.addressed(dice), subject, dice.between(4, 14)
+    )
 
 
-def promotion(dice: SeededRandom, cast: Correspondents) -> LetterDraft:
+def promotion(dice: SeededRandom, cast: Correspondents) -> drafting.LetterDraft:
     sender = dice.pick(cast.promotions)
     subject = dice.pick(_OFFERS[sender.language.code]).format(p=dice.between(1, 14) * 5)
-    return _bulk(dice, GeneratedCategory.PROMOTION, sender, cast.addressed(dice), subject, dice.between(2, 6))
+    return _bulk(dice, drafting.GeneratedCategory.PROMOTION, sender, cast.addressed(dice), subject, dice.between(2, 6))
 
 
 def _bulk(
     dice: SeededRandom,
-    category: GeneratedCategory,
+    category: drafting.GeneratedCategory,
     sender: Correspondent,
     owner: Correspondent,
     subject: str,
     paragraphs: int,
-) -> LetterDraft:
-    return LetterDraft(
+) -> drafting.LetterDraft:
+    return drafting.LetterDraft(
         category,
         sender,
         (owner,),
         subject,
         paragraphs=paragraphs,
-        style=LetterStyle.HTML if dice.chance(450) else LetterStyle.ALTERNATIVE,
+        style=drafting.LetterStyle.HTML if dice.chance(450) else drafting.LetterStyle.ALTERNATIVE,
         list_id=f"{sender.name} <{sender.address.replace('@', '.')}>" if dice.chance(500) else "",
-        unsubscribe=f"<https://{sender.domain}/unsubscribe/{code(dice, 12)}>",
+        unsubscribe=f"<https://{sender.domain}/unsubscribe/{drafting.code(dice, 12)}>",
         precedence="bulk" if dice.chance(700) else "",
         reply_to=f"reply@{sender.domain}" if dice.chance(200) else "",
     )
 
 
-def social(dice: SeededRandom, cast: Correspondents) -> LetterDraft:
+def social(dice: SeededRandom, cast: Correspondents) -> drafting.LetterDraft:
     friend = cast.contact(dice)
     subject = dice.pick(
         (
@@ -238,23 +232,23 @@ def social(dice: SeededRandom, cast: Correspondents) -> LetterDraft:
         )
     )
     sender = dice.pick(SOCIAL)
-    return LetterDraft(
-        GeneratedCategory.SOCIAL,
+    return drafting.LetterDraft(
+        drafting.GeneratedCategory.SOCIAL,
         sender,
         (cast.addressed(dice),),
         subject,
-        style=LetterStyle.HTML,
+        style=drafting.LetterStyle.HTML,
         unsubscribe=f"<https://{sender.domain}/off>" if dice.chance(850) else "",
         auto_submitted="auto-generated",
     )
 
 
-def notification(dice: SeededRandom, cast: Correspondents) -> LetterDraft:
+def notification(dice: SeededRandom, cast: Correspondents) -> drafting.LetterDraft:
     sender = dice.pick(NOTIFIERS)
     number = dice.between(100, 9999)
     subject = dice.pick(
         (
-            f"[forge/{code(dice, 4).lower()}] Build {number} failed",
+            f"[forge/{drafting.code(dice, 4).lower()}] Build {number} failed",
             "New sign-in to your account",
             f"Your parcel {number} is on its way",
             "Password changed",
@@ -262,26 +256,26 @@ def notification(dice: SeededRandom, cast: Correspondents) -> LetterDraft:
             "Two books are due on Friday",
         )
     )
-    return LetterDraft(
-        GeneratedCategory.NOTIFICATION,
+    return drafting.LetterDraft(
+        drafting.GeneratedCategory.NOTIFICATION,
         sender,
         (cast.addressed(dice),),
         subject,
         facts=(f"Reference: {number}",),
-        style=dice.pick((LetterStyle.PLAIN, LetterStyle.ALTERNATIVE)),
+        style=dice.pick((drafting.LetterStyle.PLAIN, drafting.LetterStyle.ALTERNATIVE)),
         auto_submitted="auto-generated" if dice.chance(800) else "",
         unsubscribe=f"<mailto:off@{sender.domain}>" if dice.chance(250) else "",
     )
 
 
-def local_business(dice: SeededRandom, cast: Correspondents) -> LetterDraft:
+def local_business(dice: SeededRandom, cast: Correspondents) -> drafting.LetterDraft:
     """Appointments, bookings and tickets that have nothing to do with health or travel."""
     sender, subjects = dice.pick(LOCALS)
-    return LetterDraft(
-        GeneratedCategory.NOTIFICATION,
+    return drafting.LetterDraft(
+        drafting.GeneratedCategory.NOTIFICATION,
         sender,
         (cast.addressed(dice),),
         dice.pick(subjects).format(d=day_of(dice)),
         facts=(f"Reference: {dice.between(100, 9999)}",),
-        style=LetterStyle.ALTERNATIVE,
+        style=drafting.LetterStyle.ALTERNATIVE,
     )

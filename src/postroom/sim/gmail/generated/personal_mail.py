@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from postroom.sim.gmail.generated.company_mail import (
-    bank,
-    bill_of_a_person,
-    health,
-    local_business,
-    newsletter,
-    notification,
-    promotion,
-    receipt,
-    social,
-    travel,
-)
+from postroom.sim.gmail.generated import company_mail
 from postroom.sim.gmail.generated.correspondents import LISTS, Correspondent, Correspondents
 from postroom.sim.gmail.generated.drafting import GeneratedCategory, LetterDraft, LetterStyle, code, document
 from postroom.sim.gmail.generated.languages import ENGLISH, Language
@@ -230,17 +219,17 @@ LetterKind = Callable[[SeededRandom, Correspondents], LetterDraft]
 
 KINDS: tuple[LetterKind, ...] = weighted(
     (
-        (newsletter, 34),
-        (promotion, 30),
-        (notification, 20),
-        (local_business, 2),
-        (social, 18),
-        (receipt, 17),
-        (bill_of_a_person, 1),
-        (bank, 14),
+        (company_mail.newsletter, 34),
+        (company_mail.promotion, 30),
+        (company_mail.notification, 20),
+        (company_mail.local_business, 2),
+        (company_mail.social, 18),
+        (company_mail.receipt, 17),
+        (company_mail.bill_of_a_person, 1),
+        (company_mail.bank, 14),
         (spam, 15),
-        (travel, 10),
-        (health, 8),
+        (company_mail.travel, 10),
+        (company_mail.health, 8),
         (list_announcement, 8),
         (from_a_stranger, 6),
         (to_a_contact, 6),

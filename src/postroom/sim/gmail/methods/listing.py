@@ -129,7 +129,7 @@ def _text(node: Text) -> Test:
             return lambda mail: wanted in normal(mail.summary.to)
         case TextField.CC:
             return lambda mail: wanted in normal(mail.summary.cc)
-        case TextField.BCC:
+        case TextField.BCC | TextField.ATTACHMENT:
             return lambda mail: False  # a mailbox's summaries do not tell
         case TextField.SUBJECT:
             return lambda mail: wanted in normal(mail.summary.subject)

@@ -8,7 +8,7 @@ from postroom.sim.gmail import oauth
 from postroom.sim.gmail.api_errors import ApiError, invalid, not_found
 from postroom.sim.gmail.call import ApiCall, Json, MailboxState
 from postroom.sim.gmail.methods.listing import Found, Selection, page, start_of
-from postroom.sim.gmail.raw_mail import date_ms, headers_of, recipients, stamped
+from postroom.sim.gmail.raw_mail import date_ms, headers_of, recipients, senders, stamped
 from postroom.sim.gmail.rendering import RenderFormat, format_named, labels_shown, snippet
 from postroom.sim.gmail.sim_labels import NOT_BY_HAND
 from postroom.sim.gmail.sources import MailSummary
@@ -59,14 +59,16 @@ def _added(box: MailboxState, call: ApiCall, default_date: str) -> Json:
     resource, raw = call.mail()
     label_ids = _label_ids(resource)
     box.store.labels.require(label_ids)
-    if "DRAFT" in label_ids:
-        raise invalid("Invalid label: DRAFT")
+    for label_id in label_ids:
+        if label_id in ("DRAFT", "CHAT"):
+            raise invalid(f"Invalid label: {label_id}")
     source = call.text("internalDateSource", default_date)
     if source not in ("receivedTime", "dateHeader"):
         raise invalid(f"Invalid value for internalDateSource: {source[:40]}")
     date = date_ms(headers_of(raw)) if source == "dateHeader" else None
+    own = {"SENT"} if box.store.email.lower() in senders(raw) else set()
     mail = box.store.insert(
-        raw, frozenset(label_ids), internal_date=date, thread_id=chosen_thread(box, resource.get("threadId"))
+        raw, frozenset(label_ids) | own, internal_date=date, thread_id=chosen_thread(box, resource.get("threadId"))
     )
     return short(mail)
 

@@ -1,0 +1,164 @@
+"""Measures a sync from Dovecot beside mbsync (isync): `python -m benchmarks.imap`. Both are processes, started anew for
+each run, and read the same mailbox from the same server on this machine.
+
+- *First*: all messages, to a Maildir for mbsync, into archive and index for Postroom.
+- *Again*: a run that finds nothing new.
+- *Check*: the same within a process that runs already, as `postroom up` does. mbsync is always a process.
+
+Seconds are the clock's. CPU seconds are those of the client alone, and say more where other programs run beside it;
+Postroom's first two hold about a second in which Python starts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import compileall
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from tests.support.commands import environment
+from tests.support.dovecot import PASSWORD, Dovecot, dovecot, server_user
+from tests.support.imap import BARE, crlf
+from tests.support.mail import letter
+
+import postroom
+from postroom.accounts.account import list_accounts
+from postroom.app import open_app
+from postroom.audit import SYSTEM
+from postroom.settings import Settings, SyncSettings
+
+_FIRST = 1_600_000_000
+_UNHURRIED = {"POSTROOM_SYNC__SETTLE_S": "0", "POSTROOM_SYNC__RPS_START": "500", "POSTROOM_SYNC__RPS_MAX": "500"}
+
+
+@dataclass(frozen=True, slots=True)
+class ImapRun:
+    contender: str
+    extensions: bool
+    """Whether the server has those that save work, such as CONDSTORE and QRESYNC."""
+    messages: int
+    first_s: float
+    first_cpu_s: float
+    again_s: float
+    again_cpu_s: float
+    check_s: float
+    check_cpu_s: float
+
+
+def fill(server: Dovecot, messages: int, folders: int) -> None:
+    """Straight into the server's folders."""
+    names = [f"Box{number}" for number in range(folders - 1)]
+    with server.client() as client:
+        for name in names:
+            client.create(name)
+    places = [server.maildir, *(server.maildir / f".{name}" for name in names)]
+    for number in range(messages):
+        raw = crlf(letter(f"Letter {number}", "All is well.\n" * 200, headers={"Message-ID": f"<{number}@x.example>"}))
+        path = places[number % folders] / "cur" / f"{_FIRST + number}.M{number}P1.here:2,S"
+        path.write_bytes(raw)
+        os.utime(path, (_FIRST + number * 600, _FIRST + number * 600))
+    if os.getuid() == 0:
+        user = server_user()
+        for path in server.maildir.rglob("*"):
+            os.chown(path, user.pw_uid, user.pw_gid)
+
+
+def timed(command: Sequence[str], env: Mapping[str, str]) -> tuple[float, float]:
+    """Seconds of the clock, and of the processor."""
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{command[0]} failed: {done.stderr[-2_000:]}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.monotonic() - began, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def by_mbsync(server: Dovecot, folder: Path) -> list[tuple[float, float]]:
+    config = folder / "mbsyncrc"
+    config.write_text(
+        f"IMAPAccount a\nHost 127.0.0.1\nPort {server.port}\nUser {server.email}\nPass {PASSWORD}\nSSLType None\n"
+        "AuthMechs PLAIN\n\nIMAPStore far\nAccount a\n\n"
+        f"MaildirStore near\nPath {folder}/mail/\nInbox {folder}/mail/INBOX\nSubFolders Verbatim\n\n"
+        "Channel all\nFar :far:\nNear :near:\nPatterns *\nCreate Near\nSync Pull\nSyncState *\n"
+    )
+    (folder / "mail").mkdir()
+    command = ["mbsync", "-q", "-c", str(config), "all"]
+    first, again = (timed(command, dict(os.environ)) for _ in range(2))
+    return [first, again, again]
+
+
+async def by_postroom(server: Dovecot, folder: Path) -> list[tuple[float, float]]:
+    home = folder / "home"
+    home.mkdir(mode=0o700)
+    async with open_app(Settings(home=home)) as app:
+        await app.take_in(server.login(), SYSTEM)
+    command = [sys.executable, "-m", "postroom", "sync", "run", "--once"]
+    env = environment(home, _UNHURRIED)
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed Postroom is compiled
+    compileall.compile_dir(str(Path(postroom.__file__).parent), quiet=1)
+    runs = [await asyncio.to_thread(timed, command, env) for _ in range(2)]
+    return [*runs, await checked(home)]
+
+
+async def checked(home: Path) -> tuple[float, float]:
+    """The second sync within one process."""
+    unhurried = SyncSettings(settle_s=0)
+    async with open_app(Settings(home=home, sync=unhurried)) as app:
+        accounts = await app.database.read(list_accounts)
+        async with app.sync.opened(accounts, "a benchmark") as [sync]:
+            await sync.engine.run(once=True)
+            began, cpu = time.monotonic(), time.process_time()
+            await sync.engine.run(once=True)
+            return time.monotonic() - began, time.process_time() - cpu
+
+
+async def measure(messages: int, folders: int) -> list[ImapRun]:
+    found = []
+    for capability in ("", BARE):
+        with dovecot(capability=capability) as server:
+            fill(server, messages, folders)
+            for contender in ("mbsync", "postroom"):
+                with tempfile.TemporaryDirectory() as name:
+                    folder = Path(name)
+                    is_ours = contender == "postroom"
+                    runs = await by_postroom(server, folder) if is_ours else by_mbsync(server, folder)
+                    found.append(ImapRun(contender, not capability, messages, *runs[0], *runs[1], *runs[2]))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=10_000)
+    parser.add_argument("--folders", type=int, default=50)
+    parser.add_argument("--json", type=Path)
+    chosen = parser.parse_args()
+    if shutil.which("mbsync") is None:
+        raise SystemExit("mbsync is not installed (apt-get install isync)")
+    runs = asyncio.run(measure(chosen.messages, chosen.folders))
+    table = Table(
+        "contender", "extensions", "messages/s", "per CPU second", "nothing new, s", "CPU s", "check, s", "CPU s"
+    )
+    for run in runs:
+        rates = (f"{run.messages / run.first_s:,.0f}", f"{run.messages / run.first_cpu_s:,.0f}")
+        yes = "yes" if run.extensions else "no"
+        quiet = (run.again_s, run.again_cpu_s, run.check_s, run.check_cpu_s)
+        table.add_row(run.contender, yes, *rates, *(f"{each:.2f}" for each in quiet))
+    Console().print(table)
+    if chosen.json is not None:
+        chosen.json.write_text(json.dumps([asdict(run) for run in runs], indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

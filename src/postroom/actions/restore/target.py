@@ -1,0 +1,210 @@
+"""The mailbox that mail is put back into: what lies there already, its labels, and messages read back.
+
+A message is recognised by its bytes alone. A Message-ID, a date or an id only says where to look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from postroom.actions.restore.items import ReadBack, RestoreItem, Wanted, fingerprint
+from postroom.domain.errors import PostroomError
+from postroom.mail.query import format_query
+from postroom.mail.query.nodes import MessageId
+from postroom.mailboxes.errors import (
+    CallRefused,
+    Gone,
+    HistoryExpired,
+    LabelGone,
+    LoginNeeded,
+    MailboxThrottled,
+    MailboxUnavailable,
+    PermissionMissing,
+)
+from postroom.mailboxes.labels import LabelNames
+from postroom.mailboxes.protocol import Detail, Mailbox, MailboxChange, Move, RemoteMessage, Span
+from postroom.mailboxes.reader import sort_results
+
+_MOST_CANDIDATES = 50
+_GIVEN_BY_PROVIDERS = frozenset({"INBOX", "SENT", "DRAFT", "CHAT", "SPAM", "TRASH", "UNREAD", "STARRED", "IMPORTANT"})
+_NOTHING_DONE = (CallRefused, Gone, LabelGone, LoginNeeded, MailboxThrottled, MailboxUnavailable, PermissionMissing)
+"""What a mailbox raises before it does anything, unless the error says otherwise."""
+TRASH = "TRASH"
+
+
+@dataclass(frozen=True, slots=True)
+class ToPlace:
+    """A message of the archive with its bytes, on its way into the mailbox."""
+
+    item: RestoreItem
+    raw: bytes
+    sent_at: datetime | None
+    """As its Date header says."""
+
+    @property
+    def wanted(self) -> Wanted:
+        return Wanted(self.item.sha256, fingerprint(self.raw), self.item.date, self.item.labels)
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    id: str
+    found: ReadBack
+
+    @property
+    def is_in_trash(self) -> bool:
+        return TRASH in self.found.labels
+
+
+class TargetMailbox:
+    def __init__(self, mailbox: Mailbox) -> None:
+        self.mailbox = mailbox
+        self._names = LabelNames(mailbox)
+        self._ids: dict[str, str] | None = None
+        self._refused_labels: set[str] = set()
+        self._refused_threads: set[str] = set()
+        self._has_threads = True
+
+    async def cursor(self) -> str:
+        """A place in the mailbox's history from which everything that is added later can be found."""
+        return (await self.mailbox.identity()).cursor
+
+    # What lies there
+
+    async def find(self, wanted: Sequence[ToPlace]) -> dict[int, Located]:
+        """By position, where each of these lies already; one that is not in the trash is preferred."""
+        known = [[each.item.source_id] if each.item.source_id else [] for each in wanted]
+        found = await self._same(wanted, known)
+        rest = [each for each in wanted if each.item.position not in found]
+        return found | await self._same(rest, await asyncio.gather(*map(self._candidates, rest)))
+
+    async def _same(self, wanted: Sequence[ToPlace], candidates: Sequence[Sequence[str]]) -> dict[int, Located]:
+        """By position, those that have the bytes of one of their candidates."""
+        read = await self.read({message_id for ids in candidates for message_id in ids})
+        found: dict[int, Located] = {}
+        for each, ids in zip(wanted, candidates, strict=True):
+            here = [Located(message_id, read[message_id]) for message_id in ids if message_id in read]
+            same = [located for located in here if located.found.has_bytes_of(each.wanted)]
+            if same:
+                found[each.item.position] = min(same, key=lambda located: located.is_in_trash)
+        return found
+
+    async def _candidates(self, each: ToPlace) -> list[str]:
+        if (query := _by_message_id(each.item.message_id)) is not None:
+            return await self._listed(None, query)
+        dates = {each.item.date} | ({each.sent_at} if each.sent_at else set())
+        spans = [Span(int(date.timestamp()) - 1, int(date.timestamp()) + 2) for date in sorted(dates)]
+        return [message_id for span in spans for message_id in await self._listed(span, "")]
+
+    async def _listed(self, span: Span | None, query: str) -> list[str]:
+        ids: list[str] = []
+        async for page in self.mailbox.list(span, query=query):
+            ids += page.ids
+            if len(ids) >= _MOST_CANDIDATES:
+                break
+        return ids[:_MOST_CANDIDATES]
+
+    async def added_since(self, cursor: str) -> list[str]:
+        """Ids of what was added after this place in the history; none where the mailbox has forgotten it."""
+        ids: list[str] = []
+        try:
+            async for page in self.mailbox.changes(cursor):
+                ids += page.added
+        except HistoryExpired:
+            return []
+        return list(dict.fromkeys(ids))
+
+    async def read(self, ids: Collection[str]) -> dict[str, ReadBack]:
+        """Whole messages, by id; without those that are no longer there. Raises where one could not be read."""
+        if not ids:
+            return {}
+        results = sort_results(await self.mailbox.fetch(sorted(ids)))
+        for error in results.failed.values():
+            raise error
+        return {message.id: await self._read_back(message) for message in results.got}
+
+    async def _read_back(self, message: RemoteMessage) -> ReadBack:
+        names = await self._names.names(message.label_ids)
+        return ReadBack(message.raw or b"", message.received, names, message.thread_id)
+
+    # What is put there
+
+    async def append(self, each: ToPlace, thread_id: str | None) -> str:
+        """The id that it got. A conversation that the mailbox does not have, or does not accept, is left out."""
+        labels = await self.label_ids(each.item.labels)
+        if thread_id is not None and thread_id not in self._refused_threads:
+            try:
+                return await self.mailbox.append(each.raw, labels, thread_id, each.item.date)
+            except (Gone, CallRefused):
+                self._refused_threads.add(thread_id)
+        return await self.mailbox.append(each.raw, labels, None, each.item.date)
+
+    async def thread_of(self, message_id: str) -> str:
+        """The conversation that the mailbox put it into; empty where it has none, and then it is not asked again."""
+        if self._has_threads:
+            found = (await self.mailbox.get(message_id, Detail.FLAGS)).thread_id
+            self._has_threads = bool(found)
+            return found
+        return ""
+
+    async def take_out_of_trash(self, item: RestoreItem) -> None:
+        """Raises Gone where it no longer is in the mailbox."""
+        message = [str(item.target_id)]
+        await self.mailbox.modify(message, MailboxChange(move=Move.RESTORE))
+        labels = frozenset(await self.label_ids(item.labels)) - {"SENT"}
+        if labels:
+            await self.mailbox.modify(message, MailboxChange(add=labels))
+
+    async def move_to_trash(self, ids: Sequence[str]) -> None:
+        """Those that are gone are passed over."""
+        change = MailboxChange(move=Move.TRASH)
+        try:
+            await self.mailbox.modify(ids, change)
+        except Gone:
+            for each in ids if len(ids) > 1 else ():
+                await self.move_to_trash([each])
+
+    async def label_ids(self, names: Iterable[str]) -> list[str]:
+        """Their ids here. One of the owner's own labels is made where it is missing; what cannot be made is left out,
+        and the certificate says so."""
+        if self._ids is None:
+            await self.list_labels()
+        known: Mapping[str, str] = self._ids or {}
+        return [known[name.casefold()] for name in names if name.casefold() in known]
+
+    async def list_labels(self) -> None:
+        self._ids = {label.name.casefold(): label.id for label in await self.mailbox.labels()}
+
+    async def make_labels(self, names: Iterable[str]) -> None:
+        if self._ids is None:
+            await self.list_labels()
+        known = self._ids if self._ids is not None else {}
+        for name in dict.fromkeys(names):
+            folded = name.casefold()
+            if folded in known or folded in self._refused_labels or not _is_own(name):
+                continue
+            try:
+                known[folded] = (await self.mailbox.create_label(name)).id
+            except (CallRefused, LabelGone):
+                self._refused_labels.add(folded)
+
+
+def _is_own(name: str) -> bool:
+    """Not a label that only a provider has."""
+    return name not in _GIVEN_BY_PROVIDERS and not name.startswith("CATEGORY_")
+
+
+def _by_message_id(message_id: str | None) -> str | None:
+    """The search for it; None where it has none, or one that cannot be searched for."""
+    value = (message_id or "").strip().strip("<>")
+    if not value or not value.isascii() or not value.isprintable() or any(char in value for char in ' "(){}'):
+        return None
+    return format_query(MessageId(value))
+
+
+def did_not_happen(error: PostroomError) -> bool:
+    """Whether the mailbox has certainly not done what was asked, so that nothing has to be looked for."""
+    return isinstance(error, _NOTHING_DONE) and not error.may_have_happened

@@ -1,0 +1,112 @@
+"""Reads the attachments that wait and has their text indexed, newest mail first, in small batches.
+
+What waits is asked of the archive before each batch, and a batch is recorded in one transaction of each shard: a kill
+repeats at most the batch that was being read, and nothing is recorded twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from postroom.archive.backend import ArchiveBackend, MailReader, MailWriter
+from postroom.archive.coverage import (
+    STATE_OF,
+    AttachmentReading,
+    MessageReadings,
+    PartState,
+    WaitingAttachments,
+)
+from postroom.archive.messages import ArchivedMessage
+from postroom.archive.preparing import clean_text, texts_of
+from postroom.domain.clock import Clock, SystemClock
+from postroom.domain.errors import Fatal
+from postroom.mail.mime import Attachment
+from postroom.mail.parsing import ParsedMail
+from postroom.reading.documents import read_document
+
+_MESSAGES = 20
+_CHARACTERS = 4_000_000
+_LONGEST_S = 20.0
+_LONGEST_NOTE = 300
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBatch:
+    messages: tuple[MessageReadings, ...]
+    last: ArchivedMessage
+    """Where the next batch goes on, towards older mail."""
+
+    @property
+    def attachments(self) -> int:
+        return sum(len(each.readings) for each in self.messages)
+
+
+def read_batch(
+    archive: ArchiveBackend,
+    email: str,
+    after: ArchivedMessage | None = None,
+    *,
+    messages: int = _MESSAGES,
+    is_over: Callable[[], bool] = lambda: False,
+    clock: Clock | None = None,
+) -> ReadBatch | None:
+    """Read the newest attachments that wait and are older than `after`; None if there are none. Takes about 20 s at
+    most, but for what a single message takes; ends early once it is over."""
+    clock = clock or SystemClock()
+    until = clock.monotonic() + _LONGEST_S
+    read: list[MessageReadings] = []
+    characters = 0
+    with archive.reader() as reader:
+        for waiting in reader.waiting_attachments(email, after, messages):
+            read.append(read_attachments(reader, waiting))
+            characters += sum(len(each.text) for each in read[-1].readings.values())
+            if characters > _CHARACTERS or clock.monotonic() > until or is_over():
+                break
+    return ReadBatch(tuple(read), read[-1].message) if read else None
+
+
+def index_all(
+    archive: ArchiveBackend,
+    writer: MailWriter,
+    email: str,
+    progress: Callable[[int], None] = lambda done: None,
+    *,
+    messages: int = _MESSAGES,
+) -> int:
+    """Index every attachment that waits; returns how many were read."""
+    done, after = 0, None
+    while (batch := read_batch(archive, email, after, messages=messages)) is not None:
+        writer.record_readings(email, batch.messages)
+        done, after = done + batch.attachments, batch.last
+        progress(batch.attachments)
+    return done
+
+
+def read_attachments(reader: MailReader, waiting: WaitingAttachments) -> MessageReadings:
+    """Never raises because of what the message holds."""
+    message = waiting.message
+    try:
+        parsed = reader.parsed(message)
+    except Fatal:
+        broken = AttachmentReading(PartState.UNREADABLE, note="the stored bytes are damaged; run `postroom verify`")
+        return MessageReadings(message, None, dict.fromkeys(waiting.numbers, broken))
+    return MessageReadings(message, texts_of(parsed), {number: _reading(parsed, number) for number in waiting.numbers})
+
+
+def _reading(parsed: ParsedMail, number: int) -> AttachmentReading:
+    if number >= len(parsed.attachments):
+        note = parsed.trouble or "the message is parsed in another way than it was before"
+        return AttachmentReading(PartState.UNREADABLE, note=clean_text(note)[:_LONGEST_NOTE])
+    return _read(parsed.attachments[number])
+
+
+def _read(attachment: Attachment) -> AttachmentReading:
+    if not attachment.size:
+        return AttachmentReading(PartState.EMPTY)
+    found = read_document(attachment.content(), attachment.filename, attachment.content_type)
+    note = clean_text(found.note)[:_LONGEST_NOTE]
+    if found.unread is not None:
+        return AttachmentReading(STATE_OF[found.unread], note=note)
+    text = clean_text(found.text).strip()
+    return AttachmentReading(PartState.INDEXED if text else PartState.EMPTY, text, note)

@@ -1,0 +1,174 @@
+"""The texts of attachments in PostgreSQL: which attachments wait, recording what was read, and counting all parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from postroom.archive.coverage import (
+    READ_AGAIN,
+    AttachmentReading,
+    MessageReadings,
+    PartKind,
+    PartState,
+    TextCoverage,
+    body_states,
+    joined_text,
+    merged_readings,
+    too_large,
+)
+from postroom.archive.postgres.connections import ArchiveSession
+from postroom.archive.postgres.words import Indexed, indexed
+from postroom.archive.preparing import Texts
+from postroom.mail.parsing import UNREADABLE
+from postroom.reading.documents import EXTRACTOR_VERSION
+
+_READ_AGAIN = ", ".join(f"'{state}'" for state in READ_AGAIN)
+_WAITS = f"(r.id IS NULL OR (r.state IN ({_READ_AGAIN}) AND r.version < %s))"
+_ATTACHMENTS = (
+    "jsonb_array_elements(m.attachments) WITH ORDINALITY AS a (facts, place) "
+    "LEFT JOIN archive.readings r ON r.account = m.account AND r.id = m.id AND r.number = a.place - 1"
+)
+_IS_UNREADABLE = f"starts_with(coalesce(m.problems, ''), '{UNREADABLE}')"
+_IS_BLANK = "(CASE WHEN octet_length(m.body) < 1000 THEN btrim(m.body, E' \\t\\r\\n') = '' ELSE false END)"
+_RECORD = (
+    "INSERT INTO archive.readings (account, id, number, state, version, note, text) "
+    "VALUES (%s, %s, %s, %s, %s, %s, %s) "
+    "ON CONFLICT (account, id, number) DO UPDATE SET state = excluded.state, version = excluded.version, "
+    "note = excluded.note, text = excluded.text"
+)
+
+
+def waiting_in(
+    session: ArchiveSession, account: int, below: int, limit: int, version: int
+) -> dict[int, tuple[int, ...]]:
+    """The numbers of attachments that wait, by the row ids of their messages, newest first."""
+    rows = session.query(
+        "SELECT m.id, w.numbers FROM archive.messages m CROSS JOIN LATERAL "
+        f"(SELECT array_agg(a.place - 1 ORDER BY a.place) AS numbers FROM {_ATTACHMENTS} WHERE {_WAITS}) w "
+        "WHERE m.account = %s AND m.id < %s AND m.has_attachment AND w.numbers IS NOT NULL "
+        "ORDER BY m.id DESC LIMIT %s",
+        (version, account, below, limit),
+    )
+    return {row_id: tuple(numbers) for row_id, numbers in rows}
+
+
+def record_readings(session: ArchiveSession, account: int, messages: Sequence[MessageReadings]) -> None:
+    """Within a transaction that holds the account's lock. A message whose bytes are others now is left out."""
+    for each in messages:
+        row_id = each.message.row_id
+        rows = session.query(
+            "SELECT jsonb_array_length(attachments) FROM archive.messages "
+            "WHERE account = %s AND id = %s AND sha256 = %s",
+            (account, row_id, bytes.fromhex(each.message.sha256)),
+        )
+        for (count,) in rows:
+            before = readings_of(session, account, row_id)
+            merged = merged_readings(before, each.readings, range(count))
+            if each.texts is not None:
+                merged = _indexed_with(session, account, row_id, each.texts, before, merged)
+            session.many(
+                _RECORD,
+                [
+                    (account, row_id, number, reading.state, reading.version, reading.note, reading.text)
+                    for number, reading in merged.items()
+                ],
+            )
+
+
+def _indexed_with(
+    session: ArchiveSession,
+    account: int,
+    row_id: int,
+    texts: Texts,
+    before: Mapping[int, AttachmentReading],
+    readings: dict[int, AttachmentReading],
+) -> dict[int, AttachmentReading]:
+    """Index the message with the texts of its attachments; returns the readings, some of which may be too large."""
+    if joined_text(before) == joined_text(readings):
+        return readings
+    entry, readings = _fitting(texts, readings)
+    session.query(
+        "UPDATE archive.entries SET tokens = %s::tsvector, folded = %s WHERE account = %s AND id = %s",
+        (entry.tokens, entry.folded, account, row_id),
+    )
+    return readings
+
+
+def _fitting(texts: Texts, readings: dict[int, AttachmentReading]) -> tuple[Indexed, dict[int, AttachmentReading]]:
+    """The index has room for so many different words of a message: the largest attachment is left out first."""
+    while not (entry := indexed(texts, joined_text(readings))).has_room:
+        largest = max(readings, key=lambda number: len(readings[number].text))
+        readings = {**readings, largest: too_large(readings[largest])}
+    return entry, readings
+
+
+def readings_of(session: ArchiveSession, account: int, row_id: int) -> dict[int, AttachmentReading]:
+    """Those recorded before, in the order of the attachments."""
+    rows = session.query(
+        "SELECT number, state, text, note, version FROM archive.readings WHERE account = %s AND id = %s "
+        "ORDER BY number",
+        (account, row_id),
+    )
+    return {number: AttachmentReading(PartState(state), *rest) for number, state, *rest in rows}
+
+
+def texts_in(session: ArchiveSession, accounts: Sequence[int], ids: Sequence[int]) -> list[tuple[Any, ...]]:
+    """Account, row id, file name and text of each attachment that has some."""
+    return session.query(
+        "SELECT r.account, r.id, m.attachments -> r.number ->> 0, r.text FROM archive.readings r "
+        "JOIN archive.messages m ON m.account = r.account AND m.id = r.id "
+        "WHERE r.account = ANY(%s) AND r.id = ANY(%s) AND r.text <> '' ORDER BY r.number",
+        (list(accounts), list(ids)),
+    )
+
+
+def coverage_of(session: ArchiveSession, account: int, version: int = EXTRACTOR_VERSION) -> TextCoverage:
+    [(messages, with_text, unreadable, empty)] = session.query(
+        f"SELECT count(*), count(e.id), count(e.id) FILTER (WHERE {_IS_UNREADABLE}), "
+        f"count(e.id) FILTER (WHERE {_IS_BLANK} AND NOT {_IS_UNREADABLE}) FROM archive.messages m "
+        "LEFT JOIN archive.entries e ON e.account = m.account AND e.id = m.id WHERE m.account = %s",
+        (account,),
+    )
+    rows = session.query(
+        f"SELECT CASE WHEN {_WAITS} THEN '{PartState.WAITS}' ELSE r.state END, count(*) "
+        f"FROM archive.messages m CROSS JOIN LATERAL {_ATTACHMENTS} "
+        "WHERE m.account = %s AND m.has_attachment GROUP BY 1",
+        (version, account),
+    )
+    return TextCoverage(body_states(messages, with_text, unreadable, empty), {PartState(name): n for name, n in rows})
+
+
+def unindexed_in(session: ArchiveSession, account: int, state: PartState, limit: int) -> list[tuple[Any, ...]]:
+    """Row id, and what `UnindexedPart` has beside the message, newest first."""
+    parts = [*_bodies(session, account, state, limit), *_attachments(session, account, state, limit)]
+    return sorted(parts, key=lambda part: int(part[0]), reverse=True)[:limit]
+
+
+def _bodies(session: ArchiveSession, account: int, state: PartState, limit: int) -> list[tuple[Any, ...]]:
+    conditions = {
+        PartState.UNREADABLE: _IS_UNREADABLE,
+        PartState.EMPTY: f"{_IS_BLANK} AND NOT {_IS_UNREADABLE}",
+        PartState.WAITS: ("NOT EXISTS (SELECT 1 FROM archive.entries e WHERE e.account = m.account AND e.id = m.id)"),
+    }
+    if state not in conditions:
+        return []
+    rows = session.query(
+        "SELECT m.id, coalesce(m.problems, '') FROM archive.messages m "
+        f"WHERE m.account = %s AND {conditions[state]} ORDER BY m.id DESC LIMIT %s",
+        (account, limit),
+    )
+    return [(row_id, PartKind.BODY, None, "", state, problems) for row_id, problems in rows]
+
+
+def _attachments(session: ArchiveSession, account: int, state: PartState, limit: int) -> list[tuple[Any, ...]]:
+    is_waiting = state is PartState.WAITS
+    condition = _WAITS if is_waiting else f"r.state = %s AND NOT {_WAITS}"
+    values = (EXTRACTOR_VERSION,) if is_waiting else (state, EXTRACTOR_VERSION)
+    rows = session.query(
+        "SELECT m.id, a.place - 1, a.facts ->> 0, coalesce(r.note, '') FROM archive.messages m "
+        f"CROSS JOIN LATERAL {_ATTACHMENTS} WHERE m.account = %s AND m.has_attachment AND {condition} "
+        "ORDER BY m.id DESC, a.place LIMIT %s",
+        (account, *values, limit),
+    )
+    return [(row_id, PartKind.ATTACHMENT, number, name, state, note) for row_id, number, name, note in rows]

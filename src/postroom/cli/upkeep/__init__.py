@@ -1,0 +1,1 @@
+"""Commands for the installation itself: jobs, settings, tokens, audit log, backups, check-up."""

@@ -1,1 +1,0 @@
-"""The audit log: its page, and names for what it knows by ids."""

@@ -1,0 +1,1 @@
+"""Settings: accounts, tokens and logins; adding a mailbox; the forms of settings."""

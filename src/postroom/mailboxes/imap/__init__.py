@@ -1,0 +1,1 @@
+"""IMAP as a mailbox."""

@@ -1,0 +1,184 @@
+"""Mail of a Gmail mailbox is put into an IMAP mailbox on a real server, so that its owner can leave with proof."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from postroom.accounts.account import Account
+from postroom.actions.restore import runs
+from postroom.actions.restore.restorer import RestoreHandler
+from postroom.actions.restore.runs import RestoreOrder, RestoreProgress, RunState
+from postroom.actions.restore.target import did_not_happen
+from postroom.archive.messages import IncomingMail
+from postroom.archive.shards.file_archive import FileArchive
+from postroom.domain.actions import ItemState
+from postroom.domain.clock import ManualClock
+from postroom.domain.errors import PostroomError, Retryable
+from postroom.domain.jobs import RESTORE
+from postroom.mailboxes.errors import CallRefused, LoginNeeded, MailboxThrottled, MailboxUnavailable
+from postroom.mailboxes.imap.connection import Answer, ImapConnection
+from postroom.mailboxes.imap.mailbox import ImapMailbox
+from postroom.mailboxes.protocol import RemoteMessage
+from postroom.mailboxes.reader import sort_results
+from postroom.queue import JobCatalogue, JobQueue
+from postroom.settings import RestoreSettings
+from postroom.switchboard.ingest import restored_among
+from tests.support.imap import BARE, ImapRig, imap_rig
+from tests.support.mail import OWNER
+from tests.support.queues import run_until_idle
+from tests.support.restores import WHO, archived, store
+
+
+@dataclass(frozen=True)
+class _Target:
+    mailbox: ImapMailbox
+
+    async def of(self, account: Account) -> ImapMailbox:
+        return self.mailbox
+
+
+@pytest.fixture(params=["", BARE], ids=["all extensions", "none"])
+async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ImapRig]:
+    async with imap_rig(tmp_path, capability=request.param) as made:
+        yield made
+
+
+async def work(rig: ImapRig, root: Path, queue: JobQueue, **settings: Any) -> None:
+    handler = RestoreHandler(FileArchive(root), _Target(rig.mailbox), RestoreSettings(**settings))
+    await run_until_idle(queue, {RESTORE.name: handler})
+
+
+async def restore(rig: ImapRig, root: Path, queue: JobQueue) -> RestoreProgress:
+    order = RestoreOrder.of(account=OWNER, to_account=rig.account.email)
+    run = await rig.database.write(lambda tx: runs.begin(tx, queue, order, WHO))
+    await work(rig, root, queue)
+    return await rig.database.read(lambda tx: runs.progress_of(tx, runs.get_run(tx, run.id)))
+
+
+async def there(rig: ImapRig) -> list[RemoteMessage]:
+    ids = [each async for page in rig.mailbox.list() for each in page.ids]
+    return list(sort_results(await rig.mailbox.fetch(ids)).got)
+
+
+def hashes(mails: list[IncomingMail]) -> Counter[str]:
+    return Counter(hashlib.sha256(mail.raw).hexdigest() for mail in mails)
+
+
+@pytest.mark.req("IM-8", "IM-9")
+async def test_gmail_mail_is_put_into_an_imap_mailbox_once_with_bytes_dates_and_flags(
+    rig: ImapRig, tmp_path: Path
+) -> None:
+    mails, root = [archived(number) for number in range(25)], tmp_path / "archive"
+    store(root, mails)
+    queue = JobQueue(rig.database, JobCatalogue([RESTORE]), rig.clock)
+    rig.server.deliver(mails[3].raw)
+
+    done = await restore(rig, root, queue)
+    assert done.run.state is RunState.COMPLETED, done.run.reason
+    assert done.counts == {ItemState.VERIFIED: 24, ItemState.ALREADY_THERE: 1}
+    found = {each.id: each for each in await there(rig)}
+    assert Counter(found.keys()) == hashes(mails), "its id is the hash of its bytes"
+    for mail in mails[:3] + mails[4:]:
+        message = found[hashlib.sha256(mail.raw).hexdigest()]
+        assert mail.labels is not None
+        assert datetime.fromtimestamp((message.received_ms or 0) / 1_000, UTC) == mail.received
+        for flag in ("UNREAD", "STARRED", "INBOX"):
+            assert (flag in message.label_ids) == (flag in mail.labels), (flag, mail.labels, message.label_ids)
+
+    again = await restore(rig, root, queue)
+    assert again.counts == {ItemState.ALREADY_THERE: 25}
+    assert len(await there(rig)) == 25
+
+    await rig.database.write(lambda tx: runs.undo(tx, queue, done.run.id, WHO))
+    await work(rig, root, queue)
+    left = [each.id for each in await there(rig) if "TRASH" not in each.label_ids]
+    assert left == [hashlib.sha256(mails[3].raw).hexdigest()]
+
+
+@pytest.mark.req("IM-8")
+@pytest.mark.parametrize(
+    "problem",
+    [
+        MailboxUnavailable("The connection was lost"),
+        MailboxThrottled("Too many connections"),
+        CallRefused("The folder is full", status=0, reason="overquota"),
+        Retryable("The database is busy"),
+    ],
+    ids=lambda problem: type(problem).__name__,
+)
+async def test_what_fails_after_the_append_leaves_nothing_that_an_undo_does_not_find(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: PostroomError
+) -> None:
+    async with imap_rig(tmp_path) as rig:
+        root, clock = tmp_path / "archive", ManualClock()
+        store(root, [archived(0)])
+        queue = JobQueue(rig.database, JobCatalogue([RESTORE]), clock)
+        order = RestoreOrder.of(account=OWNER, to_account=rig.account.email)
+        run = await rig.database.write(lambda tx: runs.begin(tx, queue, order, WHO))
+        failing = fail_after_append(monkeypatch, problem)
+
+        async def until_over() -> RestoreProgress:
+            for _ in range(10):
+                await work(rig, root, queue, settle_s=0)
+                now = await rig.database.read(lambda tx: runs.progress_of(tx, runs.get_run(tx, run.id)))
+                if now.run.state not in runs.AT_WORK:
+                    break
+                clock.advance(60)
+            return now
+
+        done = await until_over()
+        assert failing == []
+        assert done.counts == {ItemState.VERIFIED: 1}, done.run.reason
+        await rig.database.write(lambda tx: runs.undo(tx, queue, run.id, WHO))
+        assert (await until_over()).run.state is RunState.UNDONE
+        assert [each.label_ids & {"TRASH", "INBOX"} for each in await there(rig)] == [{"TRASH"}]
+
+
+@pytest.mark.req("IM-8", "IM-9")
+async def test_mail_with_other_line_ends_is_known_when_the_mailbox_gives_it_back(tmp_path: Path) -> None:
+    async with imap_rig(tmp_path) as rig:
+        root, mail = tmp_path / "archive", archived(0)
+        store(root, [replace(mail, raw=mail.raw.replace(b"\r\n", b"\n"))])
+        queue = JobQueue(rig.database, JobCatalogue([RESTORE]), rig.clock)
+        done = await restore(rig, root, queue)
+        assert done.counts == {ItemState.VERIFIED: 1}
+        [found] = await there(rig)
+        row = {"id": "1", "account_id": rig.account.id, "backfill_job_id": None, "archive_sha256": found.id}
+        assert await rig.database.read(lambda tx: restored_among(tx, [row])) == {"1"}
+
+
+def fail_after_append(monkeypatch: pytest.MonkeyPatch, problem: PostroomError) -> list[PostroomError]:
+    """The command after the first APPEND raises this; the list is empty once it has."""
+    command, left, is_appended = ImapConnection.command, [problem], list[bool]()
+
+    async def failing(connection: ImapConnection, *parts: Any, **more: Any) -> Answer:
+        if left and is_appended:
+            raise left.pop()
+        answer = await command(connection, *parts, **more)
+        is_appended.extend([True] if parts[0] == b"APPEND" else [])
+        return answer
+
+    monkeypatch.setattr(ImapConnection, "command", failing)
+    return left
+
+
+@pytest.mark.parametrize(
+    ("error", "is_certain"),
+    [
+        (MailboxUnavailable("no"), True),
+        (MailboxUnavailable("lost", may_have_happened=True), False),
+        (LoginNeeded("no"), True),
+        (Retryable("The database is busy"), False),
+        (PostroomError("something else"), False),
+    ],
+)
+def test_only_what_a_mailbox_refuses_has_certainly_not_happened(error: PostroomError, is_certain: bool) -> None:
+    assert did_not_happen(error) is is_certain

@@ -1,0 +1,132 @@
+"""The wire format reads the same however its bytes are cut, and never more than its bounds."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from postroom.mailboxes.imap.wire import (
+    MAX_DEPTH,
+    ResponseReader,
+    ServerResponse,
+    UidSet,
+    Value,
+    WireError,
+    decode_folder,
+    encode_folder,
+    pairs,
+    quoted,
+)
+
+SESSION = (
+    b"* OK [CAPABILITY IMAP4rev1 IDLE] ready\r\n"
+    b'* LIST (\\HasNoChildren \\Sent) "/" "Sent \\"x\\""\r\n'
+    b"* LIST () NIL foo]bar\r\n"
+    b"* 12 FETCH (UID 3 FLAGS (\\Seen $x) BODY[HEADER.FIELDS (MESSAGE-ID)] {7}\r\nab\r\nc\r\n"
+    b' INTERNALDATE "01-Jan-2020 00:00:00 +0000" RFC822.SIZE 12)\r\n'
+    b"* VANISHED (EARLIER) 1:5,7\r\n"
+    b"* STATUS {3}\r\nx y (MESSAGES 1)\r\n"
+    b"* SEARCH\r\n"
+    b"+ go on\r\n"
+    b"P1 OK [COPYUID 1 2:3 4:5] done\r\n"
+    b"P2 NO [AUTHENTICATIONFAILED] no\r\n"
+)
+
+
+def read(data: bytes, cuts: list[int] | None = None, **bounds: int) -> list[ServerResponse]:
+    reader = ResponseReader(**bounds)
+    found: list[ServerResponse] = []
+    at = 0
+    for cut in sorted(cuts or []):
+        found += reader.feed(data[at:cut])
+        at = max(at, cut)
+    return [*found, *reader.feed(data[at:])]
+
+
+def test_a_session_is_read_into_values() -> None:
+    found = read(SESSION)
+    assert [each.name for each in found] == [
+        *("OK", "LIST", "LIST", "FETCH", "VANISHED", "STATUS", "SEARCH", "+", "OK", "NO")
+    ]
+    assert found[1].values[2] == b'Sent "x"'
+    assert found[2].values == ([], None, b"foo]bar")
+    items = pairs(found[3].values[0])
+    assert items["BODY[HEADER.FIELDS (MESSAGE-ID)]"] == b"ab\r\nc\r\n"
+    assert items["RFC822.SIZE"] == b"12"
+    assert found[8].code is not None
+    assert str(UidSet.parse(found[8].code.values[2])) == "4:5"
+
+
+@pytest.mark.req("IM-7")
+@given(st.lists(st.integers(0, len(SESSION)), max_size=30))
+def test_however_it_is_cut_the_same_is_read(cuts: list[int]) -> None:
+    assert read(SESSION, cuts) == read(SESSION)
+
+
+@pytest.mark.req("IM-7")
+@settings(max_examples=300)
+@given(st.binary(max_size=300) | st.text('*+P1 ()[]{}"\\\r\nFETCHOK019', max_size=80).map(str.encode))
+def test_anything_is_read_or_refused_and_nothing_else_is_raised(data: bytes) -> None:
+    reader = ResponseReader(max_literal=1_000, max_line=1_000)
+    with contextlib.suppress(WireError):
+        for response in reader.feed(data + b"\r\n"):
+            assert response.name == response.name.upper()
+
+
+@pytest.mark.req("IM-7")
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"* 1 FETCH (BODY[] {10737418240}\r\n", "literal of 10,737,418,240"),
+        (b"* OK " + b"x" * 70_000, "line of more than"),
+        (b"* LIST " + b"(" * (MAX_DEPTH + 2) + b"\r\n", "nested"),
+        (b'* LIST () "/" "endless\r\n', "does not end"),
+        (b"* 1 FETCH (UID 1\r\n", "ends within a list"),
+        (b"GET / HTTP/1.1\r\n", "neither OK, NO nor BAD"),
+        (b"<html>\r\n", "no response"),
+        (b"* 99999999999999999999 EXISTS\r\n", "too large"),
+    ],
+)
+def test_what_goes_beyond_the_bounds_is_refused_at_once(data: bytes, said: str) -> None:
+    with pytest.raises(WireError, match=said):
+        read(data, max_literal=1 << 20, max_line=1 << 16)
+
+
+def test_a_set_of_four_billion_numbers_is_a_range_and_not_four_billion() -> None:
+    uids = UidSet.parse(b"1:4294967295")
+    assert (len(uids), 7 in uids, 0 in uids) == (4_294_967_295, True, False)
+    with pytest.raises(WireError, match="4,294,967,295"):
+        uids.in_order(100)
+
+
+@given(st.sets(st.integers(1, 300)))
+def test_a_set_of_numbers_keeps_them(numbers: set[int]) -> None:
+    uids = UidSet.of(numbers)
+    assert set(UidSet.parse(str(uids).encode()).in_order(300)) == numbers == {n for n in range(302) if n in uids}
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
+def test_a_folder_has_the_same_name_there_and_back(name: str) -> None:
+    wire = encode_folder(name)
+    assert wire.isascii()
+    assert decode_folder(wire) == name
+
+
+@pytest.mark.req("IM-7")
+@pytest.mark.parametrize("wire", ["&Jjo", "&Jjo!-", "a&AAAAA-b", "&2D3-", "&-&"])
+def test_a_name_in_broken_utf_7_is_shown_as_it_stands(wire: str) -> None:
+    assert decode_folder(wire)
+
+
+def test_a_line_break_never_gets_into_a_command() -> None:
+    with pytest.raises(ValueError, match="line break"):
+        quoted("INBOX\r\nP9 DELETE INBOX")
+
+
+def test_pairs_want_a_list() -> None:
+    value: Value = b"UID"
+    with pytest.raises(WireError):
+        pairs(value)
