@@ -299,6 +299,9 @@ def list_certificates(
     limit: int = 50,
 ) -> list[Certificate]:
     """The newest certificates of an account, or those before a number, read without blocking a writer."""
+    if result is not None:
+        # Without that bound, a result that few certificates have is looked for among all of them.
+        limit = min(limit, count_certificates(root, email).get(result, 0))
     wanted = {"result": result, "gmail_id": gmail_id}
     conditions = [f"{name} = ?" for name, value in wanted.items() if value is not None]
     parameters: list[object] = [value for value in wanted.values() if value is not None]
