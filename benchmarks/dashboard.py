@@ -49,7 +49,7 @@ from postroom.telemetry import logs
 _NOT_PAGES = ("/api/", "/static/", "/live", "/login", "/welcome", "/manifest.webmanifest", "/archive/upload")
 _OF_A_KIND = 3
 _PAGES_DEEP = 12
-MOST = 20
+MOST = 6
 PLACE = ("after", "before")
 """What an address says of how far down a list one is."""
 
