@@ -4,15 +4,17 @@ const regions = () => [...document.querySelectorAll("[data-live][id]")];
 const topicsOf = (region) => region.dataset.live.split(" ");
 
 // Times in the reader's zone. A tooltip has the exact time: in UTC below a time that is exact itself.
-const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const seconds = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const minutes = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+const exact = (moment) => (moment % 60_000 === 0 ? minutes : seconds).format(moment);
 const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "short" });
 
 function localTimes(root) {
   for (const time of root.querySelectorAll("time[datetime]")) {
     const moment = new Date(time.dateTime);
     if (Number.isNaN(moment.valueOf())) continue;
-    if (time.classList.contains("exact")) time.textContent = exact.format(moment);
-    else time.title = exact.format(moment);
+    if (time.classList.contains("exact")) time.textContent = exact(moment);
+    else time.title = exact(moment);
     if (time.classList.contains("date")) time.textContent = shortDate(moment, new Date());
   }
 }
