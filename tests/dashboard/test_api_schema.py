@@ -58,7 +58,7 @@ async def furnished(database_url: str, tmp_path: Path) -> AsyncIterator[Furnishe
 async def test_no_call_breaks_the_api_or_gets_an_undescribed_answer(tmp_path: Path) -> None:
     """On one database; the long run is on both."""
     async with open_site(tmp_path / "home", **BACKFILL_ON) as site:
-        called = await _called(await furnish(site, SAID), examples=3)
+        called = await _called(await furnish(site, SAID), examples=1)
     assert called.failures == []
     assert called.calls > 200
 
