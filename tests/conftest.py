@@ -23,6 +23,7 @@ from tests.support.databases import (
     DatabaseFactory,
     PostgresFactory,
     SqliteFactory,
+    compile_statements_once,
     opened_backend,
     postgres_server,
 )
@@ -31,6 +32,8 @@ _ENOUGH_MEMORY = 6 << 30
 
 # A shell starts background jobs with SIGINT ignored, and children inherit that; tests that press Ctrl-C need it back.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+compile_statements_once()
 
 # pytest loads readline, which puts the width of its terminal, or 80, into the environment of the processes that
 # xdist starts. Commands would cut their tables to it.

@@ -58,7 +58,7 @@ async def furnished(database_url: str, tmp_path: Path) -> AsyncIterator[Furnishe
 async def test_no_call_breaks_the_api_or_gets_an_undescribed_answer(tmp_path: Path) -> None:
     """On one database; the long run is on both."""
     async with open_site(tmp_path / "home", **BACKFILL_ON) as site:
-        called = await _called(await furnish(site, SAID), examples=3)
+        called = await _called(await furnish(site, SAID), examples=1)
     assert called.failures == []
     assert called.calls > 200
 
@@ -67,7 +67,7 @@ async def test_an_address_that_is_too_long_is_answered_as_described(furnished: F
     site = furnished.site
     described = (await site.get("/api/openapi.json")).json()
     assert all("414" in operation["responses"] for path in described["paths"].values() for operation in path.values())
-    answer = await asyncio.to_thread(requests.get, f"{site.url}/api/queue?after={'q' * 9_000}", timeout=10)
+    answer = await asyncio.to_thread(requests.get, f"{site.url}/api/queue?after={'q' * 9_000}", timeout=60)
     kind = answer.headers["content-type"]
     assert answer.status_code == 414
     assert kind in described["paths"]["/api/queue"]["get"]["responses"]["414"]["content"]
@@ -156,7 +156,7 @@ class Caller:
     failures: list[str] = field(default_factory=list)
 
     def call_everything(self, furnished: FurnishedDashboard) -> None:
-        described = self.session.get(f"{self.url}/api/openapi.json", timeout=10).json()
+        described = self.session.get(f"{self.url}/api/openapi.json", timeout=60).json()
         for found in schemathesis.openapi.from_dict(described).get_all_operations():
             assert isinstance(found, Ok)
             operation: Operation = found.ok()
@@ -172,7 +172,7 @@ class Caller:
         @given(case=operation.as_strategy(mode, path_parameters=dict(fixed) or None))
         def run(case: Case[Any]) -> None:
             self.calls += 1
-            case.call_and_validate(base_url=self.url, session=self.session, checks=CHECKS, timeout=20)
+            case.call_and_validate(base_url=self.url, session=self.session, checks=CHECKS, timeout=60)
 
         try:
             run()

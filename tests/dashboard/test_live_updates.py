@@ -26,7 +26,7 @@ async def events(answer: httpx2.Response) -> AsyncIterator[tuple[str, object]]:
 
 
 async def test_a_page_is_told_of_its_topics_and_of_no_others(site: Site) -> None:
-    async with site.http.stream("GET", "/live?topics=queue,nonsense", timeout=20) as answer:
+    async with site.http.stream("GET", "/live?topics=queue,nonsense", timeout=60) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         told = events(answer)
         assert await anext(told) == ("ready", {})
@@ -36,7 +36,7 @@ async def test_a_page_is_told_of_its_topics_and_of_no_others(site: Site) -> None
 
 
 async def test_changes_of_another_process_are_noticed_without_a_wake_up(site: Site) -> None:
-    async with site.http.stream("GET", "/live?topics=audit", timeout=20) as answer:
+    async with site.http.stream("GET", "/live?topics=audit", timeout=60) as answer:
         told = events(answer)
         await anext(told)
         await site.write(lambda tx: make_link(tx, SYSTEM, site.app.clock.now()))
@@ -44,7 +44,7 @@ async def test_changes_of_another_process_are_noticed_without_a_wake_up(site: Si
 
 
 async def test_the_stream_ends_with_the_session(site: Site) -> None:
-    async with site.http.stream("GET", "/live?topics=queue", timeout=20) as answer:
+    async with site.http.stream("GET", "/live?topics=queue", timeout=60) as answer:
         told = events(answer)
         await anext(told)
         await site.write(lambda tx: end_all_sessions(tx, site.app.clock.now()))
@@ -54,7 +54,7 @@ async def test_the_stream_ends_with_the_session(site: Site) -> None:
 
 async def test_open_streams_end_in_good_order_before_the_server_does(tmp_path: Path) -> None:
     """One that the server had to cut off after its patience would end in the middle of a chunk."""
-    async with httpx2.AsyncClient(timeout=20) as page:
+    async with httpx2.AsyncClient(timeout=60) as page:
         async with open_site(tmp_path / "home") as site:
             cookies = "; ".join(f"{name}={value}" for name, value in site.cookie.items())
             request = page.build_request("GET", f"{site.url}/live?topics=queue", headers={"cookie": cookies})

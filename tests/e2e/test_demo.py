@@ -61,7 +61,7 @@ async def test_the_link_opens_a_dashboard_with_mail_in_it_and_the_end_takes_ever
     try:
         assert demo.process is not None
         link = await printed_link(demo)
-        async with httpx2.AsyncClient(follow_redirects=True, trust_env=False, timeout=30) as browser:
+        async with httpx2.AsyncClient(follow_redirects=True, trust_env=False, timeout=60) as browser:
             await come_in(browser, link)
             while "/mail/" not in (await browser.get(link.partition("/welcome")[0] + "/mail")).text:
                 assert demo.is_running, demo.log

@@ -73,7 +73,7 @@ class Up(PostroomProcess):
 
 @asynccontextmanager
 async def up(home: Path, **variables: str) -> AsyncIterator[Up]:
-    async with httpx2.AsyncClient(timeout=30, trust_env=False) as http:
+    async with httpx2.AsyncClient(timeout=60, trust_env=False) as http:
         process = Up(install(home), http, **variables)
         try:
             await process.start()
@@ -143,7 +143,7 @@ async def test_told_to_stop_in_the_middle_of_a_sync_it_ends_within_seconds_and_g
         had = await archived(process)
         begun = time.monotonic()
         code, log = await process.end()
-        assert (code, time.monotonic() - begun < 10) == (0, True), log
+        assert (code, time.monotonic() - begun < 25) == (0, True), log
         assert had < 300
         process.variables.update(FAST)
         await process.start()

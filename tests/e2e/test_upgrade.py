@@ -266,7 +266,7 @@ async def test_whoever_came_in_comes_in_and_may_do_what_they_could(old: OldHome)
 
 
 async def _doors_open(mcp: str, known: Mapping[str, Any]) -> None:
-    async with httpx2.AsyncClient(base_url=mcp.removesuffix("/mcp"), timeout=30) as http:
+    async with httpx2.AsyncClient(base_url=mcp.removesuffix("/mcp"), timeout=60) as http:
         login = await http.post("/login", data={"passphrase": known["passphrase"], "next": "/"})
         assert login.status_code == 303
         phone = {"Authorization": f"Bearer {known['tokens']['phone']}"}

@@ -11,9 +11,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, Locator, Page, Request
+from playwright.async_api import Browser, Locator, Page, Request, expect
 
 from tests.support.dashboards import Site
+
+PATIENCE_MS = 60_000
+"""A machine at work on other things shows a page late; the five seconds of `expect` are too few for it."""
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @dataclass
@@ -44,7 +48,7 @@ class Window:
 @asynccontextmanager
 async def open_window(browser: Browser, site: Site, *, script: bool = True, **options: Any) -> AsyncIterator[Window]:
     context = await browser.new_context(base_url=site.url, java_script_enabled=script, **options)
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(PATIENCE_MS)
     host = urlsplit(site.url).hostname or ""
     for name, value in site.cookie.items():
         await context.add_cookies([{"name": name, "value": value, "domain": host, "path": "/"}])

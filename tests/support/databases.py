@@ -13,12 +13,17 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 from sqlalchemy.engine import make_url
+from sqlalchemy.util import LRUCache
+
+import postroom.db.postgres
+import postroom.db.sqlite
 
 from postroom.archive.backend import ArchiveBackend
 from postroom.archive.postgres.postgres_archive import PostgresArchive
@@ -31,6 +36,27 @@ _MOST_DATABASES = 50
 
 on_sqlite = pytest.mark.parametrize("database_factory", [Dialect.SQLITE], indirect=True)
 """For a test that asks the database nothing that its neighbours do not ask of both."""
+
+
+class _CompiledStatements(LRUCache[Any, Any]):
+    """Those of all databases of a kind. The key of a statement begins with the dialect of its database, and these
+    differ in nothing."""
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return super().get(key[1:], default)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(key[1:], value)
+
+
+_MOST_STATEMENTS = 2_000
+
+
+def compile_statements_once() -> None:
+    """Each test has a database of its own, for which SQLAlchemy would compile all statements again."""
+    for module, name in ((postroom.db.sqlite, "create_engine"), (postroom.db.postgres, "create_async_engine")):
+        options = {"compiled_cache": _CompiledStatements(_MOST_STATEMENTS)}
+        setattr(module, name, partial(getattr(module, name), execution_options=options))
 
 
 @cache

@@ -28,7 +28,7 @@ from tests.support.mail import OWNER
 
 BINARY = shutil.which("dovecot", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 PASSWORD = "not-a-secret"  # noqa: S105 - of a server that lives for one test
-_PATIENCE_S = 20.0
+_PATIENCE_S = 60.0
 _CONFIG = """
 base_dir = {root}/run
 state_dir = {root}/state
@@ -142,7 +142,7 @@ class MailServer:
     @contextlib.contextmanager
     def client(self) -> Iterator[imaplib.IMAP4]:
         """Another program that uses the mailbox."""
-        client = imaplib.IMAP4("127.0.0.1", self.port, timeout=20)
+        client = imaplib.IMAP4("127.0.0.1", self.port, timeout=60)
         try:
             client.login(self.email, PASSWORD)
             yield client

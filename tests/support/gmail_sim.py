@@ -38,7 +38,7 @@ _NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def plain_client(url: str, **headers: str) -> httpx2.AsyncClient:
-    return httpx2.AsyncClient(base_url=url, headers=headers, timeout=20, verify=_NO_CERTIFICATES)
+    return httpx2.AsyncClient(base_url=url, headers=headers, timeout=60, verify=_NO_CERTIFICATES)
 
 
 def api_client(url: str, token: str) -> httpx2.AsyncClient:

@@ -121,7 +121,7 @@ class _CheckingHttp(httplib2.Http):  # type: ignore[misc]
 
 def google_service(url: str, token: str) -> Any:
     """`service.users()` as in Google's examples. It has no types, so neither has this."""
-    return _service(url, token, _CheckingHttp(timeout=20))
+    return _service(url, token, _CheckingHttp(timeout=60))
 
 
 def plain_google_service(url: str, token: str) -> Any:

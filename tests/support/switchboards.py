@@ -170,7 +170,7 @@ async def stranger(url: str, token: str | None, mode: str = "auto") -> AsyncIter
     """The SDK's own client over HTTP, with nothing of ours but the token."""
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=30) as http,
+        httpx2.AsyncClient(headers=headers, timeout=60) as http,
         Client(streamable_http_client(url, http_client=http), mode=mode) as client,
     ):
         yield Calls(client)

@@ -10,7 +10,7 @@ from tests.support.archives import ME, generated_mail, opened_store
 
 async def test_mail_that_comes_while_the_last_commit_ends_is_stored(tmp_path: Path) -> None:
     """Whoever was told "stored" brings the next at once, before the tasks of the last commit are over."""
-    async with opened_store(tmp_path / "archive", ME) as store, asyncio.timeout(20):
+    async with opened_store(tmp_path / "archive", ME) as store, asyncio.timeout(60):
         for mail in generated_mail(30):
             assert len(await store.store([mail])) == 1
 
@@ -35,5 +35,5 @@ async def test_settled_does_not_wait_for_mail_that_comes_later(tmp_path: Path) -
             assert not waiting.done()
             later = store.expecting()
             later.__enter__()
-        await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(waiting, 60)
         later.__exit__(None, None, None)

@@ -146,7 +146,7 @@ async def test_ctrl_c_ends_the_wait_at_once(sim: GmailSim, home: Path, tmp_path:
     for _ in range(3):
         await process.stderr.readline()
     process.send_signal(signal.SIGINT)
-    _, rest = await asyncio.wait_for(process.communicate(), 20)
+    _, rest = await asyncio.wait_for(process.communicate(), 60)
     assert (process.returncode, b"Traceback" in rest) == (130, False)
 
 

@@ -57,7 +57,7 @@ class News:
             self._more.notify_all()
 
     async def reached(self, count: int) -> None:
-        async with asyncio.timeout(20), self._more:
+        async with asyncio.timeout(60), self._more:
             await self._more.wait_for(lambda: self.count >= count)
 
 
@@ -101,7 +101,7 @@ def said(server: ScriptedServer, word: str) -> int:
 
 
 async def heard(server: ScriptedServer, word: str, count: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while said(server, word) < count:
             await asyncio.sleep(0)
 
@@ -191,6 +191,6 @@ async def test_a_watch_that_is_broken_off_is_taken_up_again_ever_more_slowly(dur
 async def test_without_idle_nothing_is_watched() -> None:
     async with scripted(polite()) as server:
         news = News()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await watch_of(server, PatientClock(idles=True)).run(news)
         assert news.count == 0

@@ -113,7 +113,7 @@ async def test_no_attribute_of_any_metric_can_name_a_message_a_sender_or_a_text(
 )
 def test_metrics_are_served_on_loopback_to_whoever_has_the_token(header: str | None, path: str, status: int) -> None:
     with endpoint.serve(0, "0123456789abcdef") as port:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         connection.request("GET", path, headers={} if header is None else {"Authorization": header})
         response = connection.getresponse()
         body = response.read()

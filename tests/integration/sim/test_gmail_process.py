@@ -41,7 +41,7 @@ async def test_it_says_where_it_is_serves_and_ends_cleanly(number: signal.Signal
             profile = (await api.get("profile")).json()
         assert (profile["messagesTotal"], profile["emailAddress"]) == (200, ready["email"])
         process.send_signal(number)
-        rest, errors = process.communicate(timeout=20)
+        rest, errors = process.communicate(timeout=60)
         assert (process.returncode, rest, errors) == (0, "", "")
 
 
@@ -49,7 +49,7 @@ def test_a_port_in_use_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         with sim_process("--port", port, "--messages", "1") as process:
-            rest, errors = process.communicate(timeout=20)
+            rest, errors = process.communicate(timeout=60)
     assert process.returncode != 0
     assert rest == ""
     assert f"Port {port} on 127.0.0.1 is in use" in errors

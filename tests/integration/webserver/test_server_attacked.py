@@ -30,7 +30,18 @@ QUICK = ConnectionLimits(
     linger_s=0.2,
     linger_bytes=200_000,
 )
-PATIENT = ConnectionLimits(connections=8, head_bytes=4_096, url_bytes=1_024, headers=20)
+PATIENT = ConnectionLimits(
+    connections=8,
+    head_bytes=4_096,
+    url_bytes=1_024,
+    headers=20,
+    head_s=600.0,
+    body_s=600.0,
+    idle_s=600.0,
+    stranger_idle_s=600.0,
+    stranger_request_s=600.0,
+    stall_s=600.0,
+)
 ASK = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 KNOWN = b"GET /known HTTP/1.1\r\nhost: x\r\n\r\n"
 
@@ -128,7 +139,7 @@ class Server:
 
 @asynccontextmanager
 async def server(limits: ConnectionLimits = QUICK, patience_s: float = 0.2) -> AsyncIterator[Server]:
-    async with asyncio.timeout(30), AsyncExitStack() as stack:
+    async with asyncio.timeout(120), AsyncExitStack() as stack:
         app, listener = App(), listening("127.0.0.1", 0)
         made = Server(app, listener.getsockname()[1], stack)
         async with serving(app, listener, patience_s=patience_s, limits=limits, report=made.closed.update):
@@ -315,7 +326,7 @@ async def test_a_request_that_offers_another_protocol_is_answered_in_this_one() 
 )
 async def test_no_connection_holds_up_the_end(sent: bytes) -> None:
     """The time allowed here is far below every limit of the server."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         async with server(PATIENT) as running:
             for _ in range(3):
                 peer = await running.peer(sent)
