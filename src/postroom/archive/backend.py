@@ -84,6 +84,9 @@ class MailReader(Protocol):
 
     def attachments_of(self, message: ArchivedMessage) -> Iterator[ArchivedAttachment]: ...
 
+    def attachment_texts_of(self, message: ArchivedMessage) -> list[tuple[str, str]]:
+        """File name and text of each attachment that has text in the index, in their order."""
+
     def walk(
         self, email: str, date_from: date, date_to: date, after: str | None, limit: int
     ) -> tuple[list[ArchivedMessage], str | None]:

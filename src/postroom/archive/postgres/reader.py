@@ -155,6 +155,11 @@ class PostgresArchiveReader(ArchiveReader):
         for (attachments,) in self._row(message, "attachments"):
             yield from (ArchivedAttachment(number, *each) for number, each in enumerate(attachments))
 
+    def attachment_texts_of(self, message: ArchivedMessage) -> list[tuple[str, str]]:
+        with self._connections.session() as session:
+            rows = attachment_texts.texts_in(session, [self._number(session, message)], [message.row_id])
+        return [(name or "", text) for _, _, name, text in rows]
+
     def waiting_attachments(
         self, email: str, after: ArchivedMessage | None, limit: int, version: int = EXTRACTOR_VERSION
     ) -> list[WaitingAttachments]:

@@ -235,6 +235,9 @@ class FileArchiveReader(ArchiveReader):
     def attachments_of(self, message: ArchivedMessage) -> Iterator[ArchivedAttachment]:
         return self.shard_of(message).attachments(message.row_id)
 
+    def attachment_texts_of(self, message: ArchivedMessage) -> list[tuple[str, str]]:
+        return attachment_texts.texts_in(self.shard_of(message), [message.row_id]).get(message.row_id, [])
+
     def waiting_attachments(
         self, email: str, after: ArchivedMessage | None, limit: int, version: int = EXTRACTOR_VERSION
     ) -> list[WaitingAttachments]:
