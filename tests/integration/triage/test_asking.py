@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from postroom.db import Database
 from postroom.db.tables.mail import messages
 from postroom.db.tables.queue import jobs
 from postroom.db.tables.triage import actions, model_calls, model_reservations
-from postroom.domain.clock import ManualClock
+from postroom.domain.clock import ManualClock, SystemClock
 from postroom.domain.errors import BadInput, NotAllowed
 from postroom.domain.ids import new_id
 from postroom.domain.jobs import CATALOGUE, ON_DEMAND
@@ -311,6 +311,7 @@ def ingested_row(account: Account, gmail_id: str, now: datetime) -> dict[str, An
 
 
 async def test_with_source_the_mailbox_is_searched_first_and_what_it_brings_is_quoted(desk: Desk) -> None:
+    desk = replace(desk, queue=JobQueue(desk.database, CATALOGUE, SystemClock()))  # a worker runs beside the question
     account = await desk.database.write(lambda tx: add_account(tx, NewAccount(ME, "https://x.example"), NOW))
     brought = mail("18f00000000000aa", 28, "We saw you again on 27 March.")  # by words that only the mailbox knows
     worker = MailboxPass(desk.archive, account, brought)
