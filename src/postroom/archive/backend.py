@@ -116,7 +116,9 @@ class MailReader(Protocol):
     def coverage(self, email: str | None = None, version: int = EXTRACTOR_VERSION) -> TextCoverage:
         """How many parts are indexed, and how many are not for which reason; they add up to all there are."""
 
-    def unindexed(self, state: PartState, limit: int, email: str | None = None) -> list[UnindexedPart]:
+    def unindexed(
+        self, state: PartState, limit: int, email: str | None = None, version: int = EXTRACTOR_VERSION
+    ) -> list[UnindexedPart]:
         """Parts that are not indexed for this reason, the newest of each account."""
 
     def written_to(self, email: str) -> Iterator[PersonWrittenTo]:
