@@ -66,7 +66,7 @@ def warm_up() -> None:
     cv2.setNumThreads(1)
     Image.init()
     Image.MAX_IMAGE_PIXELS = None  # ours is checked before a picture is unpacked
-    shown = numpy.full((120, 400, 3), 255, numpy.uint8)
+    shown: Pixels = numpy.full((120, 400, 3), 255, numpy.uint8)
     cv2.putText(shown, "Postroom", (20, 80), cv2.FONT_HERSHEY_SIMPLEX, 2.0, (0, 0, 0), 4)
     if "".join(_engine()(shown)).strip().lower() != "postroom":
         raise Fatal("The ocr extra does not recognise its own test picture; install it anew.")

@@ -115,6 +115,7 @@ _TITLES = {
     "queue": "Job queue",
     "worker": "Workers",
     "archive": "Archive",
+    "ocr": "Words in pictures",
     "sync": "Sync",
     "archiver": "Removal at the source",
     "restore": "Restore to a mailbox",

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from sqlalchemy import select
@@ -77,15 +78,17 @@ class SourceSearch:
         self._patience = patience
 
     async def take_in(self, queries: Sequence[str], most: int, mailbox: str | None = None) -> TakenIn:
-        """The searches one after the other, until one finds `most` messages, has to be waited for longer than is
-        patient for all of them together, or fails; a wider one would do no better."""
+        """The searches one after the other, until one finds `most` messages. One that fails, or is not over when the
+        time for all of them together is up, is the last."""
         accounts = await self.accounts(mailbox)
         clock = self._queue.clock
         began, deadline = clock.now(), clock.monotonic() + self._patience.total_seconds()
         gathered = _Gathered(tuple(account.email for account in accounts))
         for query in queries if accounts else ():
             records = await self.search(accounts, query, most, deadline)
-            found = await self._queue.database.read(lambda tx, r=records: _gathered(tx, (), r, accounts, began))
+            found = await self._queue.database.read(
+                partial(_gathered, hits=(), records=records, accounts=accounts, began=began)
+            )
             answer = _answer(found, (), records, accounts)
             gathered.add(answer)
             if not answer.is_complete or _matches(records) >= most:

@@ -46,14 +46,33 @@ def waiting_in(
     session: ArchiveSession, account: int, below: int, limit: int, version: int
 ) -> dict[int, tuple[int, ...]]:
     """The numbers of attachments that wait, by the row ids of their messages, newest first."""
+    found: dict[int, tuple[int, ...]] = {}
+    while len(found) < limit and (candidates := _candidates(session, account, below, limit, version)):
+        rows = session.query(
+            "SELECT m.id, w.numbers FROM archive.messages m CROSS JOIN LATERAL "
+            f"(SELECT array_agg(a.place - 1 ORDER BY a.place) AS numbers FROM {_ATTACHMENTS} "
+            f"WHERE {_waits(version)}) w "
+            "WHERE m.account = %s AND m.id = ANY(%s) AND w.numbers IS NOT NULL ORDER BY m.id DESC LIMIT %s",
+            (account, candidates, limit - len(found)),
+        )
+        found |= {row_id: tuple(numbers) for row_id, numbers in rows}
+        below = candidates[-1]
+    return found
+
+
+def _candidates(session: ArchiveSession, account: int, below: int, limit: int, version: int) -> list[int]:
+    """The newest messages of which nothing was read yet, or something may be read again. From two indexes alone: the
+    messages themselves are large, and of most nothing waits."""
+    again = " OR ".join(f"state = '{state}' AND version < {n}" for state, n in read_again_before(version).items())
     rows = session.query(
-        "SELECT m.id, w.numbers FROM archive.messages m CROSS JOIN LATERAL "
-        f"(SELECT array_agg(a.place - 1 ORDER BY a.place) AS numbers FROM {_ATTACHMENTS} WHERE {_waits(version)}) w "
-        "WHERE m.account = %s AND m.id < %s AND m.has_attachment AND w.numbers IS NOT NULL "
-        "ORDER BY m.id DESC LIMIT %s",
-        (account, below, limit),
+        "(SELECT e.id FROM archive.entries e WHERE e.account = %s AND e.id < %s AND e.has_attachment AND NOT EXISTS "
+        "(SELECT FROM archive.readings r WHERE r.account = e.account AND r.id = e.id) ORDER BY e.id DESC LIMIT %s) "
+        "UNION "
+        f"(SELECT DISTINCT id FROM archive.readings WHERE account = %s AND id < %s AND ({again}) "
+        "ORDER BY id DESC LIMIT %s) ORDER BY id DESC LIMIT %s",
+        (account, below, limit, account, below, limit, limit),
     )
-    return {row_id: tuple(numbers) for row_id, numbers in rows}
+    return [row_id for (row_id,) in rows]
 
 
 def record_readings(session: ArchiveSession, account: int, messages: Sequence[MessageReadings]) -> None:
