@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from postroom.archive.indexing import index_all
 from postroom.archive.messages import IncomingMail, Provenance
 from postroom.domain.roles import Permission, Role
 from postroom.sim.model.answers import ScriptedAnswer
 from postroom.sim.model.server import running_model
 from tests.support import dashboard_data as scene
+from tests.support.attachments import with_attachments
 from tests.support.dashboards import Site, open_site, text_of
 from tests.support.mail import ME, letter
 from tests.support.triage import settings_for
@@ -73,12 +75,29 @@ async def test_an_answer_stands_above_its_quotes_and_everything_is_escaped(datab
         assert sim.responder.tally.requests == 1
 
 
+async def test_a_quote_from_an_attachment_is_shown_with_its_name(database_url: str, tmp_path: Path) -> None:
+    async with (
+        running_model() as sim,
+        open_site(tmp_path / "home", database_url, model=settings_for(sim)) as site,
+    ):
+        await scene.archive_mail(site, [with_attachments(1, [("a&b.txt", b"Acme: the boiler, 480 dollars")])])
+        archive = site.dashboard.pages.state.services.shared.archive
+        await archive.of(ME).run(lambda writer: index_all(archive.backend, writer, ME))
+        sim.responder.stage.queue.append(answering(("It cost 480 dollars.", "the boiler, 480 dollars")))
+        page = await site.post("/ask", question="What did Acme take for the boiler?")
+        assert "In the attachment a&amp;b.txt" in page.text
+
+
 async def test_without_a_model_the_page_shows_what_it_found(site: Site) -> None:
     await furnish(site)
     assert "No model is set up" in text_of((await site.get("/ask")).text)
     said = text_of((await site.post("/ask", question=QUESTION)).text)
     assert "No answer" in said
     assert "2 messages found" in said
+    assert "There is no mailbox to search" not in said
+    asked = await site.post("/ask", question=QUESTION, source="yes")
+    assert "There is no mailbox to search: only the archive was searched." in text_of(asked.text)
+    assert 'value="yes" checked' in asked.text
     refused = await site.post("/ask", question="Who was it?")
     assert refused.status_code == 422
     assert "no word to search for" in text_of(refused.text)

@@ -14,6 +14,7 @@ from postroom.archive.messages import IncomingMail, Provenance
 from postroom.reading.limited import close_shared_readers
 from tests.support import documents
 from tests.support.archives import ME, place_at
+from tests.support.hostile_documents import open_sheet
 
 PER_BATCH = 4
 
@@ -39,11 +40,16 @@ def readable() -> Mapping[str, bytes]:
         "wordxlsx.xlsx": documents.xlsx([["Item", "Cost"], ["wordxlsx", 12.5]]),
         "wordpptx.pptx": documents.pptx("Slide with wordpptx"),
         "wordodt.odt": documents.odt("Text with wordodt"),
+        "wordods.ods": open_sheet(
+            '<table:table-row><table:table-cell office:value-type="string"><text:p>wordods</text:p>'
+            "</table:table-cell></table:table-row>"
+        ),
         "wordrtf.rtf": rb"{\rtf1\ansi Some wordrtf here}",
         "wordhtml.html": b"<html><body><p>Page with <b>wordhtml</b></p></body></html>",
         "wordtxt.txt": b"Plain wordtxt text",
         "wordcsv.csv": b"a,b\nwordcsv,2\n",
         "wordics.ics": b"BEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\nSUMMARY:wordics\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n",
+        "wordvcf.vcf": b"BEGIN:VCARD\r\nVERSION:3.0\r\nFN:Ada wordvcf\r\nEND:VCARD\r\n",
         "wordeml.eml": enclosed,
         "wordzip.zip": documents.zipped({"inside.txt": b"The wordzip is inside"}),
         "wordtar.tar.gz": documents.tarred({"inside.txt": b"The wordtar is inside"}, packed=True),

@@ -106,6 +106,12 @@ def lie(header: dict[str, Any], body: bytes) -> Answer:
     os._exit(0)
 
 
+def read_picture(header: dict[str, Any], body: bytes) -> Answer:
+    """In place of what recognises words, which is not installed for tests: the words after the mark `words:`."""
+    words = body.partition(b"words:")[2].split(b"%")[0].strip()
+    return {"kind": header["kind"], "unread": None, "note": "by its looks"}, words
+
+
 def _outcome(deed: Callable[[], object]) -> str:
     try:
         deed()

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,9 +35,10 @@ from postroom.app.importing import (
 )
 from postroom.app.installation import App
 from postroom.archive.backend import ArchiveBackend, ImportTarget, MailReader, MailWriter
+from postroom.archive.coverage import reader_version
 from postroom.archive.importing.run import import_mail
 from postroom.archive.importing.state import ImportProgress, ImportReport
-from postroom.archive.indexing import ReadBatch, read_batch
+from postroom.archive.indexing import ReadBatch, read_batch, versions_in_turn
 from postroom.archive.messages import ArchivedMessage
 from postroom.archive.service import ArchiveService, read_apart
 from postroom.archive.status import OwnedElsewhere
@@ -44,6 +46,7 @@ from postroom.db import Tx
 from postroom.domain.errors import PostroomError, Retryable
 from postroom.queue import Handler, JobContext, Postponed
 from postroom.queue.job import Json
+from postroom.reading.documents import end_recognition
 from postroom.sync.service import AccountSync
 from postroom.telemetry import logs
 
@@ -257,21 +260,32 @@ class ArchiveTaskRunner:
         return {"accounts": ended, "stopped": stopped}
 
     async def _index(self, task: archive_tasks.ArchiveTask, progress: TaskProgress) -> Result:
-        read, _ = await index_waiting(self._archive, progress.show_indexed, progress.stop.is_set)
-        await count_coverage(self._app.database, self._archive.backend, self._app.clock)
+        version = reader_version(self._app.settings)
+        read, _ = await index_waiting(self._archive, progress.show_indexed, progress.stop.is_set, version)
+        await count_coverage(self._app.database, self._archive.backend, self._app.clock, version)
         return {"attachments": read, "stopped": progress.stop.is_set()}
 
 
 async def index_waiting(
-    archive: ArchiveService, show: Callable[[int], None], is_over: Callable[[], bool]
+    archive: ArchiveService, show: Callable[[int], None], is_over: Callable[[], bool], version: int
 ) -> tuple[int, bool]:
     """Index attachments that wait, in batches, until none is left or it is over; returns how many were read, and
-    whether none is left. A batch that has begun is finished."""
+    whether none is left. A batch that has begun is finished. Pictures come after everything else of all accounts."""
+    try:
+        return await _index_in_turn(archive, show, is_over, version)
+    finally:
+        await asyncio.to_thread(end_recognition)
+
+
+async def _index_in_turn(
+    archive: ArchiveService, show: Callable[[int], None], is_over: Callable[[], bool], version: int
+) -> tuple[int, bool]:
     read = 0
-    for email in await archive.read_apart(lambda reader: reader.accounts()):
+    accounts = await archive.read_apart(lambda reader: reader.accounts())
+    for version_now, email in product(versions_in_turn(version), accounts):
         last: ArchivedMessage | None = None
         while not is_over():
-            batch = await _read_next(archive.backend, email, last)
+            batch = await _read_next(archive.backend, email, last, version_now)
             if batch is None:
                 break
             await archive.of(email).run(partial(_record, email=email, batch=batch))
@@ -282,11 +296,13 @@ async def index_waiting(
     return read, True
 
 
-async def _read_next(archive: ArchiveBackend, email: str, last: ArchivedMessage | None) -> ReadBatch | None:
+async def _read_next(
+    archive: ArchiveBackend, email: str, last: ArchivedMessage | None, version: int
+) -> ReadBatch | None:
     """When it is cancelled, the thread stops after the message that it is reading."""
     stop = threading.Event()
     try:
-        return await asyncio.to_thread(read_batch, archive, email, last, is_over=stop.is_set)
+        return await asyncio.to_thread(read_batch, archive, email, last, version=version, is_over=stop.is_set)
     finally:
         stop.set()
 
@@ -299,14 +315,17 @@ def index_handler(app: App) -> Handler:
     """The job that indexes attachments. Where another process owns the archive, that one is asked to do it."""
 
     async def handle(context: JobContext) -> Json:
-        if not await read_apart(app.archive.backend, _some_wait):
-            await count_coverage(app.database, app.archive.backend, app.clock)
+        version = reader_version(app.settings)
+        if not await read_apart(app.archive.backend, partial(_some_wait, version=version)):
+            await count_coverage(app.database, app.archive.backend, app.clock, version)
             return {"attachments": 0}
         until = app.clock.monotonic() + _INDEXING_TURN_S
         try:
             async with context.step("index") as step, app.archive.owned(_INDEXING) as archive:
-                read, is_done = await index_waiting(archive, lambda read: None, lambda: app.clock.monotonic() > until)
-                coverage = await count_coverage(app.database, archive.backend, app.clock)
+                read, is_done = await index_waiting(
+                    archive, lambda read: None, lambda: app.clock.monotonic() > until, version
+                )
+                coverage = await count_coverage(app.database, archive.backend, app.clock, version)
                 step.result = {"attachments": read, "waiting": coverage.whole.waiting}
         except OwnedElsewhere as error:
             await _hand_over(app)
@@ -323,8 +342,8 @@ async def _hand_over(app: App) -> None:
     await app.database.write(lambda tx: archive_tasks.add_task(tx, home, archive_tasks.TaskKind.INDEX, {}, who, now))
 
 
-def _some_wait(reader: MailReader) -> bool:
-    return any(reader.waiting_attachments(email, None, 1) for email in reader.accounts())
+def _some_wait(reader: MailReader, version: int) -> bool:
+    return any(reader.waiting_attachments(email, None, 1, version) for email in reader.accounts())
 
 
 async def _all_over(runs: Sequence[asyncio.Task[None]], show: Callable[[], None], stop: threading.Event) -> bool:

@@ -26,6 +26,7 @@ from postroom.db.tables.reports import archive_statistics
 from postroom.domain.clock import Clock
 from postroom.queue import Handler, JobContext, Postponed
 from postroom.queue.job import Json
+from postroom.reading.documents import EXTRACTOR_VERSION
 from postroom.telemetry.metrics import meter
 
 _TABLE = archive_statistics.c
@@ -185,11 +186,13 @@ meter.create_observable_gauge(
 )
 
 
-async def count_coverage(database: Database, archive: ArchiveBackend, clock: Clock) -> CountedCoverage:
-    """Count the parts of all mail, and keep that for pages and metrics."""
+async def count_coverage(
+    database: Database, archive: ArchiveBackend, clock: Clock, version: int = EXTRACTOR_VERSION
+) -> CountedCoverage:
+    """Count the parts of all mail, and keep that for pages and metrics. `version` is that of what reads attachments."""
 
     def count(reader: MailReader) -> dict[str, TextCoverage]:
-        return {account: reader.coverage(account) for account in reader.accounts()}
+        return {account: reader.coverage(account, version) for account in reader.accounts()}
 
     found, now = await read_apart(archive, count), clock.now()
     if found:

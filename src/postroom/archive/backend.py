@@ -84,6 +84,9 @@ class MailReader(Protocol):
 
     def attachments_of(self, message: ArchivedMessage) -> Iterator[ArchivedAttachment]: ...
 
+    def attachment_texts_of(self, message: ArchivedMessage) -> list[tuple[str, str]]:
+        """File name and text of each attachment that has text in the index, in their order."""
+
     def walk(
         self, email: str, date_from: date, date_to: date, after: str | None, limit: int
     ) -> tuple[list[ArchivedMessage], str | None]:
@@ -113,7 +116,9 @@ class MailReader(Protocol):
     def coverage(self, email: str | None = None, version: int = EXTRACTOR_VERSION) -> TextCoverage:
         """How many parts are indexed, and how many are not for which reason; they add up to all there are."""
 
-    def unindexed(self, state: PartState, limit: int, email: str | None = None) -> list[UnindexedPart]:
+    def unindexed(
+        self, state: PartState, limit: int, email: str | None = None, version: int = EXTRACTOR_VERSION
+    ) -> list[UnindexedPart]:
         """Parts that are not indexed for this reason, the newest of each account."""
 
     def written_to(self, email: str) -> Iterator[PersonWrittenTo]:

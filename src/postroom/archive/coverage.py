@@ -13,7 +13,9 @@ from enum import StrEnum
 
 from postroom.archive.messages import ArchivedMessage
 from postroom.archive.preparing import Texts
-from postroom.reading.documents import EXTRACTOR_VERSION, Unread
+from postroom.domain.extras import Extra, is_installed
+from postroom.reading.documents import EXTRACTOR_VERSION, OCR_VERSION, Unread, plain_version
+from postroom.settings import Settings
 
 MOST_OF_A_MESSAGE = 2_000_000
 """Characters that the attachments of one message have in the index, all together."""
@@ -32,8 +34,16 @@ class PartState(StrEnum):
     """To be read, for the first time or by a newer version of what reads attachments."""
 
 
-READ_AGAIN = (PartState.UNREADABLE, PartState.UNSUPPORTED)
-"""What a newer version may be able to read."""
+def read_again_before(version: int) -> dict[PartState, int]:
+    """The states that are no last word, each with the version before which a reading is repeated. That pictures are
+    read too changes nothing about what is broken."""
+    return {PartState.UNREADABLE: plain_version(version), PartState.UNSUPPORTED: version}
+
+
+def reader_version(settings: Settings) -> int:
+    """Of what reads attachments here: with the words in pictures, if the extra is installed and nothing forbids it."""
+    return OCR_VERSION if settings.ocr.enabled and is_installed(Extra.OCR) else EXTRACTOR_VERSION
+
 
 STATE_OF = {
     Unread.ENCRYPTED: PartState.ENCRYPTED,

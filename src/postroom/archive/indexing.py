@@ -7,7 +7,7 @@ repeats at most the batch that was being read, and nothing is recorded twice.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from postroom.archive.backend import ArchiveBackend, MailReader, MailWriter
 from postroom.archive.coverage import (
@@ -23,7 +23,7 @@ from postroom.domain.clock import Clock, SystemClock
 from postroom.domain.errors import Fatal
 from postroom.mail.mime import Attachment
 from postroom.mail.parsing import ParsedMail
-from postroom.reading.documents import read_document
+from postroom.reading.documents import EXTRACTOR_VERSION, OCR_VERSION, read_document
 
 _MESSAGES = 20
 _CHARACTERS = 4_000_000
@@ -48,18 +48,19 @@ def read_batch(
     after: ArchivedMessage | None = None,
     *,
     messages: int = _MESSAGES,
+    version: int = EXTRACTOR_VERSION,
     is_over: Callable[[], bool] = lambda: False,
     clock: Clock | None = None,
 ) -> ReadBatch | None:
-    """Read the newest attachments that wait and are older than `after`; None if there are none. Takes about 20 s at
-    most, but for what a single message takes; ends early once it is over."""
+    """Read the newest attachments that wait for this version and are older than `after`; None if there are none. Takes
+    about 20 s at most, but for what a single message takes; ends early once it is over."""
     clock = clock or SystemClock()
     until = clock.monotonic() + _LONGEST_S
     read: list[MessageReadings] = []
     characters = 0
     with archive.reader() as reader:
-        for waiting in reader.waiting_attachments(email, after, messages):
-            read.append(read_attachments(reader, waiting))
+        for waiting in reader.waiting_attachments(email, after, messages, version):
+            read.append(read_attachments(reader, waiting, version))
             characters += sum(len(each.text) for each in read[-1].readings.values())
             if characters > _CHARACTERS or clock.monotonic() > until or is_over():
                 break
@@ -73,38 +74,48 @@ def index_all(
     progress: Callable[[int], None] = lambda done: None,
     *,
     messages: int = _MESSAGES,
+    version: int = EXTRACTOR_VERSION,
 ) -> int:
     """Index every attachment that waits; returns how many were read."""
     done, after = 0, None
-    while (batch := read_batch(archive, email, after, messages=messages)) is not None:
+    while (batch := read_batch(archive, email, after, messages=messages, version=version)) is not None:
         writer.record_readings(email, batch.messages)
         done, after = done + batch.attachments, batch.last
         progress(batch.attachments)
     return done
 
 
-def read_attachments(reader: MailReader, waiting: WaitingAttachments) -> MessageReadings:
+def versions_in_turn(version: int) -> tuple[int, ...]:
+    """What attachments are read with, one after the other: pictures after everything else, because they take long."""
+    return (EXTRACTOR_VERSION, OCR_VERSION) if version == OCR_VERSION else (version,)
+
+
+def read_attachments(
+    reader: MailReader, waiting: WaitingAttachments, version: int = EXTRACTOR_VERSION
+) -> MessageReadings:
     """Never raises because of what the message holds."""
     message = waiting.message
     try:
         parsed = reader.parsed(message)
     except Fatal:
-        broken = AttachmentReading(PartState.UNREADABLE, note="the stored bytes are damaged; run `postroom verify`")
+        note = "the stored bytes are damaged; run `postroom verify`"
+        broken = AttachmentReading(PartState.UNREADABLE, note=note, version=version)
         return MessageReadings(message, None, dict.fromkeys(waiting.numbers, broken))
-    return MessageReadings(message, texts_of(parsed), {number: _reading(parsed, number) for number in waiting.numbers})
+    readings = {number: replace(_reading(parsed, number, version), version=version) for number in waiting.numbers}
+    return MessageReadings(message, texts_of(parsed), readings)
 
 
-def _reading(parsed: ParsedMail, number: int) -> AttachmentReading:
+def _reading(parsed: ParsedMail, number: int, version: int) -> AttachmentReading:
     if number >= len(parsed.attachments):
         note = parsed.trouble or "the message is parsed in another way than it was before"
         return AttachmentReading(PartState.UNREADABLE, note=clean_text(note)[:_LONGEST_NOTE])
-    return _read(parsed.attachments[number])
+    return _read(parsed.attachments[number], with_ocr=version == OCR_VERSION)
 
 
-def _read(attachment: Attachment) -> AttachmentReading:
+def _read(attachment: Attachment, *, with_ocr: bool) -> AttachmentReading:
     if not attachment.size:
         return AttachmentReading(PartState.EMPTY)
-    found = read_document(attachment.content(), attachment.filename, attachment.content_type)
+    found = read_document(attachment.content(), attachment.filename, attachment.content_type, with_ocr=with_ocr)
     note = clean_text(found.note)[:_LONGEST_NOTE]
     if found.unread is not None:
         return AttachmentReading(STATE_OF[found.unread], note=note)

@@ -70,6 +70,11 @@ class AskArguments(Arguments):
         description="in your own words, with the names and things that it is about",
     )
     endpoint_identity: EndpointIdentity | None = Field(None, description="only mail of this mailbox")
+    source: bool = Field(
+        False,
+        strict=True,
+        description="also search the mailbox itself and take in what matches; may take half a minute",
+    )
 
 
 class MessageSummary(Reply):
@@ -101,6 +106,10 @@ class CitedSentenceReply(Reply):
     """In the model's words."""
     quote: str
     """In the message's words, which stand there exactly so, white space aside."""
+    attachment: str | None = None
+    """The name of the attachment that the quote is from; null: the message itself."""
+    from_source: bool = False
+    """The message was taken in from the mailbox because of this question."""
     key: str
     account: str
     date: Moment
@@ -108,6 +117,19 @@ class CitedSentenceReply(Reply):
     subject: str
     addresses_model: bool
     """The message seems to give orders to a language model; read it before you believe the sentence."""
+
+
+class AskedSourceReply(Reply):
+    mailboxes: list[str]
+    """Those that were searched, or are being searched."""
+    taken_in: int
+    """Messages that were ingested because of this question."""
+    keys: list[str]
+    """Of these, the ones that the answer could use."""
+    under_way: list[str]
+    """Mailboxes whose search was not over in time. It goes on, so ask again."""
+    problems: list[str]
+    """What could not be searched."""
 
 
 class AskReply(Reply):
@@ -121,6 +143,8 @@ class AskReply(Reply):
     """Null where it is not known; it then counts at its most."""
     messages: list[SearchedMessage]
     """What the searches found; the model was shown these and no others."""
+    source: AskedSourceReply | None = None
+    """What was searched at the mailboxes; null where that was not asked for."""
     problems: list[str]
     """What could not be searched."""
 

@@ -23,6 +23,7 @@ import pypdfium2
 import python_calamine
 from striprtf.striprtf import rtf_to_text
 
+from postroom.domain.extras import Extra
 from postroom.mail.charsets import decode_text
 from postroom.mail.html.markup import html_to_text
 from postroom.mail.parsing import ParsedMail, parse_mail
@@ -35,6 +36,7 @@ DEEPEST = 3
 _LARGEST_MEMBER = 32 << 20
 _CHUNK = 64 << 10
 _LOOKED_AT = 8 << 10
+_HOW_TO_READ_PICTURES = f"the ocr extra reads it: {Extra.OCR.command}"
 
 
 def answer(header: Mapping[str, Any], content: bytes) -> tuple[dict[str, Any], bytes]:
@@ -194,7 +196,9 @@ def _read_pdf(content: bytes, text: _Text, depth: int) -> None:
     if count > MOST_PAGES:
         text.notes.append(f"the first {MOST_PAGES:,} of {count:,} pages")
     if not str(text).strip():
-        raise _Unreadable(Unread.UNREADABLE if broken else Unread.PICTURES, "; ".join(text.notes))
+        if broken:
+            raise _Unreadable(Unread.UNREADABLE, "; ".join(text.notes))
+        raise _Unreadable(Unread.PICTURES, "; ".join(["scanned pages", _HOW_TO_READ_PICTURES, *text.notes]))
 
 
 def _read_word(content: bytes, text: _Text, depth: int) -> None:
@@ -402,6 +406,10 @@ def _read_members(members: Iterator[_Member], text: _Text, depth: int) -> None:
         text.notes.append(f"{len(reasons)} of its files cannot be read ({reasons[0].unread})")
 
 
+def _read_picture(content: bytes, text: _Text, depth: int) -> None:
+    raise _Unreadable(Unread.UNSUPPORTED, f"a picture; {_HOW_TO_READ_PICTURES}")
+
+
 def _read_nothing(content: bytes, text: _Text, depth: int) -> None:
     is_sealed = content.startswith(b"0\x82") and b"\x2a\x86\x48\x86\xf7\x0d\x01\x07\x03" in content[:64]
     raise _Unreadable(Unread.ENCRYPTED if is_sealed else Unread.UNSUPPORTED)
@@ -418,6 +426,6 @@ _READERS: dict[DocumentKind, Callable[[bytes, _Text, int], None]] = {
     DocumentKind.TEXT: _read_text,
     DocumentKind.MAIL: _read_mail,
     DocumentKind.ARCHIVE: _read_archive,
-    DocumentKind.PICTURE: _read_nothing,
+    DocumentKind.PICTURE: _read_picture,
     DocumentKind.OTHER: _read_nothing,
 }

@@ -244,6 +244,14 @@ def shared_reader(purpose: str = "mail") -> LimitedReader:
         return _shared[purpose]
 
 
+def close_shared_reader(purpose: str) -> None:
+    """Ends the children of one shared reader now; a later call of `shared_reader` makes another."""
+    with _sharing:
+        reader = _shared.pop(purpose, None)
+    if reader is not None:
+        reader.close()
+
+
 def close_shared_readers() -> None:
     """Ends the children of all shared readers now; a later call of `shared_reader` makes another."""
     with _sharing:

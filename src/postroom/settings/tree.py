@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from postroom.settings import groups
 from postroom.settings.digest import DigestSettings
+from postroom.settings.ocr import OcrSettings
 
 ENV_PREFIX = "POSTROOM_"
 ENV_NESTING = "__"
@@ -43,6 +44,7 @@ class Settings(BaseModel):
     queue: groups.QueueSettings = Field(default_factory=groups.QueueSettings)
     worker: groups.WorkerSettings = Field(default_factory=groups.WorkerSettings)
     archive: groups.ArchiveSettings = Field(default_factory=groups.ArchiveSettings)
+    ocr: OcrSettings = Field(default_factory=OcrSettings)
     sync: groups.SyncSettings = Field(default_factory=groups.SyncSettings)
     archiver: groups.ArchiverSettings = Field(default_factory=groups.ArchiverSettings)
     restore: groups.RestoreSettings = Field(default_factory=groups.RestoreSettings)
@@ -113,6 +115,7 @@ _TITLES = {
     "queue": "Job queue",
     "worker": "Workers",
     "archive": "Archive",
+    "ocr": "Words in pictures",
     "sync": "Sync",
     "archiver": "Removal at the source",
     "restore": "Restore to a mailbox",

@@ -1,4 +1,5 @@
 """Mail on demand (BF-17): the archive is searched first, then a worker searches the mailboxes and ingests matches.
+`SourceSearch` is the second half alone, for a question about mail (`app/owner_tools/asking_tools.py`).
 
 The reply waits for the worker only so long; a search that takes longer is reported as under way and continues.
 """
@@ -7,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from sqlalchemy import select
@@ -16,7 +19,7 @@ from postroom.accounts.account import Account, list_accounts
 from postroom.archive.messages import account_name
 from postroom.archive.search import Search, SearchHit
 from postroom.contract.agent import OnDemandMail, OnDemandReply
-from postroom.db import Database, Tx
+from postroom.db import Tx
 from postroom.db.tables.mail import messages
 from postroom.domain.errors import BadInput
 from postroom.domain.jobs import ON_DEMAND
@@ -35,11 +38,7 @@ class OnDemandSearch:
     def __init__(self, queue: JobQueue, search: Search, patience: timedelta = LONGEST_WAIT) -> None:
         self._queue = queue
         self._search = search
-        self._patience = patience
-
-    @property
-    def _database(self) -> Database:
-        return self._queue.database
+        self._source = SourceSearch(queue, patience)
 
     async def search_and_ingest(self, query: str, max_results: int, caller: Caller) -> OnDemandReply:
         """What was found, newest first, and what of it was ingested because of the search."""
@@ -47,27 +46,72 @@ class OnDemandSearch:
             raise BadInput("max_results", f"{max_results} is not between 1 and {MOST_RESULTS}")
         if not query.strip():
             raise BadInput("query", "is empty")
-        accounts = await self._accounts(caller)
+        accounts = await self._source.accounts(caller.endpoint_identity)
         hits = await asyncio.to_thread(self._in_archive, query, max_results, caller)
         began = self._queue.clock.now()
-        jobs = await self._send_for(accounts, query, max_results)
-        records = await self._wait_for(jobs)
-        found = await self._database.read(lambda tx: _gathered(tx, hits, records, accounts, began))
+        records = await self._source.search(accounts, query, max_results)
+        found = await self._queue.database.read(lambda tx: _gathered(tx, hits, records, accounts, began))
         return _answer(found[:max_results], hits, records, accounts)
-
-    async def _accounts(self, caller: Caller) -> list[Account]:
-        known = await self._database.read(list_accounts)
-        if caller.endpoint_identity is None:
-            return known
-        mine = account_name(caller.endpoint_identity)
-        return [account for account in known if account_name(account.email) == mine]
 
     def _in_archive(self, query: str, limit: int, caller: Caller) -> tuple[SearchHit, ...]:
         only = None if caller.endpoint_identity is None else [caller.endpoint_identity]
         return self._search.search(query, accounts=only, limit=limit).hits
 
+
+@dataclass(frozen=True, slots=True)
+class TakenIn:
+    """What searches of the mailboxes brought."""
+
+    mailboxes: tuple[str, ...] = ()
+    """Those that were searched, or are being searched."""
+    new: tuple[OnDemandMail, ...] = ()
+    """Ingested because of these searches, each once, in the order of the searches."""
+    under_way: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+class SourceSearch:
+    """Has a worker search the mailboxes themselves, and ingest what matches."""
+
+    def __init__(self, queue: JobQueue, patience: timedelta = LONGEST_WAIT) -> None:
+        self._queue = queue
+        self._patience = patience
+
+    async def take_in(self, queries: Sequence[str], most: int, mailbox: str | None = None) -> TakenIn:
+        """The searches one after the other, until one finds `most` messages. One that fails, or is not over when the
+        time for all of them together is up, is the last."""
+        accounts = await self.accounts(mailbox)
+        clock = self._queue.clock
+        began, deadline = clock.now(), clock.monotonic() + self._patience.total_seconds()
+        gathered = _Gathered(tuple(account.email for account in accounts))
+        for query in queries if accounts else ():
+            records = await self.search(accounts, query, most, deadline)
+            found = await self._queue.database.read(
+                partial(_gathered, hits=(), records=records, accounts=accounts, began=began)
+            )
+            answer = _answer(found, (), records, accounts)
+            gathered.add(answer)
+            if not answer.is_complete or _matches(records) >= most:
+                break
+        return gathered.taken_in()
+
+    async def accounts(self, mailbox: str | None) -> list[Account]:
+        known = await self._queue.database.read(list_accounts)
+        if mailbox is None:
+            return known
+        mine = account_name(mailbox)
+        return [account for account in known if account_name(account.email) == mine]
+
+    async def search(
+        self, accounts: Sequence[Account], query: str, max_results: int, deadline: float | None = None
+    ) -> list[JobRecord]:
+        """A job for each mailbox, once all have ended or the time is up."""
+        if deadline is None:
+            deadline = self._queue.clock.monotonic() + self._patience.total_seconds()
+        return await self._wait_for(await self._send_for(accounts, query, max_results), deadline)
+
     async def _send_for(self, accounts: Sequence[Account], query: str, max_results: int) -> list[str]:
-        """A job for each mailbox, ahead of other work: a person is waiting."""
+        """Ahead of other work: a person is waiting."""
         jobs = [
             NewJob(
                 ON_DEMAND.name,
@@ -78,16 +122,34 @@ class OnDemandSearch:
         ]
         return [answer.job_id for answer in await self._queue.enqueue(*jobs)] if jobs else []
 
-    async def _wait_for(self, job_ids: Sequence[str]) -> list[JobRecord]:
-        """The jobs once all have ended, or when the time is up."""
-        clock = self._queue.clock
-        deadline = clock.monotonic() + self._patience.total_seconds()
+    async def _wait_for(self, job_ids: Sequence[str], deadline: float) -> list[JobRecord]:
+        clock, database = self._queue.clock, self._queue.database
         while True:
-            records = await self._database.read(lambda tx: [show_job(tx, job_id)[0] for job_id in job_ids])
+            records = await database.read(lambda tx: [show_job(tx, job_id)[0] for job_id in job_ids])
             left = deadline - clock.monotonic()
             if left <= 0 or all(record.state in FINISHED for record in records):
                 return records
             await clock.sleep(min(_LOOK_EVERY_S, left))
+
+
+@dataclass(slots=True)
+class _Gathered:
+    mailboxes: tuple[str, ...]
+    new: dict[tuple[str, str | None], OnDemandMail] = field(default_factory=dict)
+    under_way: dict[str, None] = field(default_factory=dict)
+    problems: dict[str, None] = field(default_factory=dict)
+
+    def add(self, answer: OnDemandReply) -> None:
+        self.new |= {(mail.account, mail.gmail_id): mail for mail in answer.messages if mail.newly_ingested}
+        self.under_way |= dict.fromkeys(answer.under_way)
+        self.problems |= dict.fromkeys(answer.problems)
+
+    def taken_in(self) -> TakenIn:
+        return TakenIn(self.mailboxes, tuple(self.new.values()), tuple(self.under_way), tuple(self.problems))
+
+
+def _matches(records: Sequence[JobRecord]) -> int:
+    return sum(len(_result(record).get("gmail_ids", ())) for record in records)
 
 
 def _gathered(

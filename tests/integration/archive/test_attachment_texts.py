@@ -260,7 +260,7 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     ("messages", "kills"),
     [
         pytest.param(100, 4, marks=pytest.mark.timeout(240)),
-        pytest.param(1_000, 40, marks=[pytest.mark.chaos, pytest.mark.timeout(1_500)]),
+        pytest.param(2_500, 40, marks=[pytest.mark.chaos, pytest.mark.timeout(1_500)]),
     ],
 )
 def test_killed_while_indexing_nothing_is_lost_or_done_twice(where: str, messages: int, kills: int) -> None:

@@ -28,6 +28,7 @@ from postroom.archive.status import ArchiveFlaw, OwnedElsewhere, SyncMark
 from postroom.domain.errors import BadInput, NewerSchema, NotFound, Retryable
 from postroom.settings import ArchiveSettings, Settings
 from tests.support.archives import ME, generated_mail, plain_letter
+from tests.support.attachments import with_attachments
 from tests.support.databases import PostgresFactory
 
 pytestmark = pytest.mark.req("SY-18")
@@ -342,6 +343,30 @@ def test_an_archive_of_a_newer_postroom_is_refused(url: str, place: PostgresArch
     execute(url, "UPDATE archive.facts SET value = '99' WHERE key = 'version'")
     with pytest.raises(NewerSchema, match="Upgrade Postroom"):
         PostgresArchive(url)
+
+
+@pytest.mark.req("FD-1")
+def test_what_waits_is_found_by_indexes_which_an_older_archive_gets_when_it_is_opened(
+    url: str, place: PostgresArchive
+) -> None:
+    with place.writer("a test") as archive:
+        archive.store(ME, [with_attachments(number, [("a.txt", b"x")]) for number in range(5)])
+    for name in ("entries_attached", "readings_again"):
+        execute(url, f"DROP INDEX archive.{name}")
+    with PostgresArchive(url) as older:
+        # Two that the index promises something of, and that have nothing: they hide no other.
+        execute(url, "UPDATE archive.messages SET attachments = '[]' WHERE subject IN ('Letter 4', 'Letter 3')")
+        with older.reader() as reader:
+            waiting = reader.waiting_attachments(ME, None, 2)
+        assert [each.message.subject for each in waiting] == ["Letter 2", "Letter 1"]
+    names = execute(url, "SELECT indexname FROM pg_indexes WHERE schemaname = 'archive' AND tablename = 'readings'")
+    assert ("readings_again",) in names
+    shown = execute(
+        url,
+        "SET enable_seqscan = off; EXPLAIN SELECT e.id FROM archive.entries e WHERE e.account = 1 AND e.has_attachment "
+        "ORDER BY e.id DESC LIMIT 2",
+    )
+    assert any("Index Only Scan Backward" in str(line) for line in shown), shown
 
 
 def test_a_database_archive_on_sqlite_is_refused_with_the_remedy(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -74,8 +74,10 @@ async def test_without_a_model_the_messages_are_shown_and_the_reason(home: Path)
     assert said.code == 1
     assert "No model is set up" in said.stderr
     assert "18f0000000000001  Dr. Smith <dr@smith.example>  Your visit" in said.stdout
-    as_json = await postroom("ask", QUESTION, "--json")
+    as_json = await postroom("ask", QUESTION, "--source", "--json")
     assert (as_json.code, as_json.json["outcome"]) == (1, "not_asked")
+    assert as_json.json["source"] == {"mailboxes": [], "taken_in": 0, "keys": [], "under_way": [], "problems": []}
+    assert "There is no mailbox to search" in (await postroom("ask", QUESTION, "--source")).stdout
 
 
 async def test_what_cannot_be_asked_is_refused_by_its_name(home: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,19 +13,24 @@ from pydantic import SecretStr
 from sqlalchemy import select
 
 from postroom import kill_switch
+from postroom.accounts.account import Account, NewAccount, add_account
 from postroom.app.owner_tools.asking_tools import NO_ANSWER, NO_MATCH, AskingTools
 from postroom.archive.backend import ArchiveBackend
+from postroom.archive.indexing import index_all
 from postroom.archive.messages import IncomingMail, Provenance
 from postroom.archive.shards.file_archive import FileArchive
 from postroom.audit import SYSTEM
 from postroom.contract.agent import ASK, ASK_FOR_AGENT, AskReply
 from postroom.db import Database
+from postroom.db.tables.mail import messages
+from postroom.db.tables.queue import jobs
 from postroom.db.tables.triage import actions, model_calls, model_reservations
-from postroom.domain.clock import ManualClock
+from postroom.domain.clock import ManualClock, SystemClock
 from postroom.domain.errors import BadInput, NotAllowed
-from postroom.domain.jobs import CATALOGUE
+from postroom.domain.ids import new_id
+from postroom.domain.jobs import CATALOGUE, ON_DEMAND
 from postroom.domain.roles import Caller, Permission, Role
-from postroom.queue import JobQueue
+from postroom.queue import JobContext, JobQueue
 from postroom.settings import ModelSettings, Settings
 from postroom.sim.model.answers import ModelFault, ScriptedAnswer
 from postroom.sim.model.server import ModelSim, running_model
@@ -33,11 +38,15 @@ from postroom.switchboard.spending import ModelBudget
 from postroom.switchboard.toolbox import Toolbox
 from postroom.triage.asking import ANSWER
 from postroom.vault import Vault
+from tests.support.attachments import with_attachments
 from tests.support.mail import ME, letter
+from tests.support.queues import running
 from tests.support.triage import COST, settings_for
 
 pytestmark = pytest.mark.req("FD-4")
 
+NOW = datetime(2026, 4, 1, tzinfo=UTC)
+OWNER = Caller(Role.DASHBOARD, "owner")
 QUESTION = "When did I last visit Dr. Smith?"
 QUOTE = "thank you for your visit on 12 March"
 INJECTED = (
@@ -260,6 +269,111 @@ async def test_an_assistant_needs_the_permission_and_keeps_to_its_mailbox(desk: 
         await box.call(bound, ASK_FOR_AGENT.name, {**asked, "endpoint_identity": ME})
     with pytest.raises(NotAllowed):
         await box.call(bound, ASK.name, asked)
+
+
+class MailboxPass:
+    """What the on-demand pass of a connector does, as far as a question can see: it stores and ingests what matches,
+    and answers with the ids."""
+
+    def __init__(self, archive: ArchiveBackend, account: Account, *found: IncomingMail) -> None:
+        self.archive, self.account, self.found = archive, account, found
+        self.asked: list[str] = []
+
+    async def __call__(self, context: JobContext) -> dict[str, Any]:
+        self.asked.append(context.job.payload["query"])
+        ids = [str(each.gmail_id) for each in self.found]
+        if len(self.asked) == 1:
+            store(self.archive, *self.found)
+            rows = [ingested_row(self.account, gmail_id, context.queue.clock.now()) for gmail_id in ids]
+            await context.write(lambda tx: tx.execute(messages.insert(), rows))
+        return {"gmail_ids": ids, "ingested": len(ids)}
+
+
+def ingested_row(account: Account, gmail_id: str, now: datetime) -> dict[str, Any]:
+    return {
+        "id": new_id(),
+        "account_id": account.id,
+        "channel": "email",
+        "provider": "gmail",
+        "endpoint_identity": ME,
+        "external_event_id": gmail_id,
+        "archive_key": gmail_id,
+        "idempotency_key": f"gmail:{ME}:{gmail_id}",
+        "sender_identity": "dr@smith.example",
+        "subject": "News",
+        "normalized_text": "Hello",
+        "ingestion_tier": "full",
+        "policy_tier": "default",
+        "observed_at": now,
+        "received_at": now,
+        "accepted_at": now,
+    }
+
+
+async def test_with_source_the_mailbox_is_searched_first_and_what_it_brings_is_quoted(desk: Desk) -> None:
+    desk = replace(desk, queue=JobQueue(desk.database, CATALOGUE, SystemClock()))  # a worker runs beside the question
+    account = await desk.database.write(lambda tx: add_account(tx, NewAccount(ME, "https://x.example"), NOW))
+    brought = mail("18f00000000000aa", 28, "We saw you again on 27 March.")  # by words that only the mailbox knows
+    worker = MailboxPass(desk.archive, account, brought)
+    desk.sim.responder.stage.queue.append(answering(("You came on 27 March.", "m1", "We saw you again on 27 March")))
+    async with running(desk.queue, {ON_DEMAND.name: worker}):
+        reply = await desk.toolbox().call(OWNER, ASK.name, {"question": QUESTION, "source": True})
+    assert isinstance(reply, AskReply)
+    assert worker.asked == ["visit Dr Smith", "Dr Smith", "visit OR Dr OR Smith"]
+    assert reply.source is not None
+    assert (reply.source.mailboxes, reply.source.taken_in) == ([ME], 1)
+    assert (reply.source.keys, reply.source.under_way, reply.source.problems) == (["18f00000000000aa"], [], [])
+    assert [(each.key, each.from_source) for each in reply.sentences] == [("18f00000000000aa", True)]
+    assert {each.key for each in reply.messages} > {"18f00000000000aa"}, "the archive's own hits are used too"
+
+
+async def test_without_a_worker_the_archive_answers_in_time_and_the_rest_is_said(
+    database: Database, clock: ManualClock, tmp_path: Path
+) -> None:
+    archive = FileArchive(tmp_path / "archive")
+    store(archive, *VISITS)
+    queue = JobQueue(database, CATALOGUE, clock)
+    unused: Any = None
+    tools = AskingTools(queue, archive, Settings(home=tmp_path), Vault(tmp_path), unused)
+    box, asked = Toolbox(tools.tools()), {"question": QUESTION, "source": True}
+    nowhere = await box.call(OWNER, ASK.name, asked)
+    assert isinstance(nowhere, AskReply)
+    assert nowhere.source is not None
+    assert nowhere.source.mailboxes == []
+    await database.write(lambda tx: add_account(tx, NewAccount(ME, "https://x.example"), NOW))
+    reply = await box.call(OWNER, ASK.name, asked)
+    assert isinstance(reply, AskReply)
+    assert reply.source is not None
+    assert (reply.source.under_way, reply.source.taken_in, len(reply.messages)) == ([ME], 0, 2)
+    queued = await database.read(lambda tx: tx.execute(select(jobs).where(jobs.c.type == ON_DEMAND.name)).all())
+    assert len(queued) == 1, "no wider search is begun while the first is not over"
+    for caller, needed in (
+        (Caller(Role.AGENT, "a", permissions=frozenset({Permission.ASK})), "fetch"),
+        (Caller(Role.DASHBOARD, "d", permissions=frozenset({Permission.ASK})), "backfill"),
+    ):
+        name = ASK.name if caller.role is Role.DASHBOARD else ASK_FOR_AGENT.name
+        with pytest.raises(NotAllowed, match=f"`{needed}`"):
+            await box.call(caller, name, asked)
+
+
+async def test_both_archives_offer_the_text_of_attachments_for_a_quote(
+    archive_place: ArchiveBackend, database: Database, clock: ManualClock, tmp_path: Path
+) -> None:
+    files = [("plan.txt", b"Opening hours"), ("bill.txt", b"Invoice of Acme for the boiler: 480 dollars")]
+    with archive_place.writer("a test") as writer:
+        writer.store(ME, [with_attachments(1, files, "The bill is attached.")])
+        index_all(archive_place, writer, ME)
+    said = [
+        ("It cost 480 dollars.", "m1", "for the boiler: 480 dollars"),
+        ("It cost 500 dollars.", "m1", "for the boiler: 500 dollars"),
+    ]
+    async with running_model() as sim:
+        desk = Desk(database, JobQueue(database, CATALOGUE, clock), archive_place, sim, tmp_path)
+        reply = await desk.ask(answering(*said), question="What did Acme take for the boiler?")
+        assert "480 dollars" in desk.prompt
+        assert "Opening hours" not in desk.prompt
+    [cited] = reply.sentences
+    assert (cited.quote, cited.attachment, reply.dropped) == ("for the boiler: 480 dollars", "bill.txt", 1)
 
 
 async def test_both_archives_find_the_same_mail_for_a_question(

@@ -1,5 +1,6 @@
 """Answers questions about archived mail, for the owner and for assistants: searches the archive, asks the model once
-within the budget, and gives what of its answer is supported (`triage/asking.py`). Changes nothing but what was spent.
+within the budget, and gives what of its answer is supported (`triage/asking.py`). Changes nothing but what was spent;
+with `source`, the mailboxes are searched first, and what matches there is taken in.
 
 Without a model, with the model switched off, or past the ceiling, nothing is asked: the reply says why and has what the
 searches found.
@@ -14,15 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 from postroom import kill_switch
 from postroom.archive.backend import ArchiveBackend, MailReader
-from postroom.archive.search import Search, SearchHit, Sort
+from postroom.archive.messages import account_name
+from postroom.archive.search import Search, SearchHit, Snippet, Sort
 from postroom.archive.service import read_apart
 from postroom.contract import agent as contract
 from postroom.db import Tx
-from postroom.domain.errors import BadInput
+from postroom.domain.errors import BadInput, NotAllowed
 from postroom.domain.money import NO_MONEY, Denied, Micros, NewCall
 from postroom.domain.roles import Caller, Permission, Role
 from postroom.queue import JobQueue
 from postroom.settings import ModelSettings, SettingsSource
+from postroom.switchboard.on_demand import SourceSearch, TakenIn
 from postroom.switchboard.toolbox import Tool
 from postroom.switchboard.tools.agent import searched_message
 from postroom.triage import records
@@ -30,11 +33,14 @@ from postroom.triage.asking import (
     MOST_MESSAGES,
     CheckedAnswer,
     CitedSentence,
+    QuotableAttachment,
     QuotableMail,
     in_turn,
+    matching_attachments,
     model_question,
     queries_for,
     read_sentences,
+    source_queries_for,
 )
 from postroom.triage.choices import UnusableAnswer
 from postroom.triage.classify import count_call
@@ -56,6 +62,9 @@ _DESCRIPTION = (
     "a quote that stands there word for word. What no message supports is left out. Each call costs money, within the "
     "daily ceiling; without a model, `messages` has what the searches found."
 )
+_TAKES_IN = {Role.AGENT: Permission.FETCH, Role.DASHBOARD: Permission.BACKFILL}
+"""What it takes beside `ask` to have mail taken in."""
+_LONGEST_SNIPPET = 240
 
 Mail = QuotableMail[SearchHit]
 
@@ -64,6 +73,14 @@ Mail = QuotableMail[SearchHit]
 class _Hits:
     found: tuple[SearchHit, ...]
     problems: tuple[str, ...]
+    taken_in: TakenIn | None = None
+    """What the mailboxes brought, if they were searched."""
+
+    @property
+    def from_source(self) -> set[tuple[str, str]]:
+        """Account and key of those among the found that came because of the question."""
+        new = set() if self.taken_in is None else _new_keys(self.taken_in)
+        return {place for place in map(_place, self.found) if place in new}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +104,16 @@ class _NotAsked(Exception):
 
 class AskingTools:
     def __init__(
-        self, queue: JobQueue, archive: ArchiveBackend, settings: SettingsSource, vault: Vault, budget: CallBudget
+        self,
+        queue: JobQueue,
+        archive: ArchiveBackend,
+        settings: SettingsSource,
+        vault: Vault,
+        budget: CallBudget,
+        source: SourceSearch | None = None,
     ) -> None:
         self._queue = queue
+        self._source = source or SourceSearch(queue)
         self._archive = archive
         self._settings = settings
         self._vault = vault
@@ -103,10 +127,13 @@ class AskingTools:
         queries = queries_for(given.question)
         if not queries:
             raise BadInput("question", _NO_WORDS)
-        hits = await asyncio.to_thread(self._found, queries, given.endpoint_identity)
+        taken_in = await self._taken_in(caller, given) if given.source else None
+        hits = await asyncio.to_thread(self._found, queries, given.endpoint_identity, taken_in)
         if not hits.found:
             return _reply("no_answer", hits, _Asked(cost=NO_MONEY, reason=NO_MATCH))
-        mails = await read_apart(self._archive, lambda reader: [_quotable(reader, hit) for hit in hits.found])
+        mails = await read_apart(
+            self._archive, lambda reader: [_quotable(reader, hit, given.question) for hit in hits.found]
+        )
         try:
             asked = await self._asked(given.question, mails)
         except _NotAsked as refusal:
@@ -114,8 +141,24 @@ class AskingTools:
         is_answered = asked.answer is not None and asked.answer.sentences
         return _reply("answered" if is_answered else "no_answer", hits, asked)
 
-    def _found(self, queries: Sequence[str], account: str | None) -> _Hits:
-        """The best and the newest of each search in turn, until there are enough."""
+    async def _taken_in(self, caller: Caller, given: contract.AskArguments) -> TakenIn:
+        if not caller.may(needed := _TAKES_IN[caller.role]):
+            raise NotAllowed(f"`source` has mail taken in, which needs a token with the permission `{needed}`.")
+        return await self._source.take_in(source_queries_for(given.question), MOST_MESSAGES, given.endpoint_identity)
+
+    def _found(self, queries: Sequence[str], account: str | None, taken_in: TakenIn | None) -> _Hits:
+        """The best and the newest of each search in turn, until there are enough; what the mailboxes brought takes
+        turns with them."""
+        hits = self._in_archive(queries, account)
+        if taken_in is None:
+            return hits
+        with self._archive.reader() as reader:
+            new = _hits_of(reader, taken_in)
+        better = {_place(hit): hit for hit in hits.found}  # their snippets are around the words
+        found = {_place(hit): better.get(_place(hit), hit) for hit in in_turn(new, hits.found)}
+        return _Hits(tuple(found.values())[:MOST_MESSAGES], hits.problems, taken_in)
+
+    def _in_archive(self, queries: Sequence[str], account: str | None) -> _Hits:
         accounts = None if account is None else [account]
         found: dict[tuple[str, str], SearchHit] = {}
         problems: dict[str, None] = {}
@@ -127,7 +170,7 @@ class AskingTools:
                     problems[error.problem] = None
                     break
                 for hit in hits:
-                    found.setdefault((hit.message.account, hit.message.key), hit)
+                    found.setdefault(_place(hit), hit)
                 if len(found) >= MOST_MESSAGES:
                     break
         return _Hits(tuple(found.values())[:MOST_MESSAGES], tuple(problems))
@@ -200,33 +243,68 @@ def _best_and_newest(
     return list(in_turn(*(page.hits for page in pages)))
 
 
-def _quotable(reader: MailReader, hit: SearchHit) -> Mail:
+def _place(hit: SearchHit) -> tuple[str, str]:
+    return hit.message.account, hit.message.key
+
+
+def _new_keys(taken_in: TakenIn) -> set[tuple[str, str]]:
+    return {(account_name(mail.account), mail.key) for mail in taken_in.new if mail.key is not None}
+
+
+def _hits_of(reader: MailReader, taken_in: TakenIn) -> list[SearchHit]:
+    """What was taken in, as hits. Mail of which only the headers are kept is not in the archive."""
+    found = (reader.message(mail.account, mail.key) for mail in taken_in.new if mail.key is not None)
+    return [
+        SearchHit(message, Snippet(" ".join(reader.body_of(message).split())[:_LONGEST_SNIPPET]))
+        for message in found
+        if message is not None
+    ]
+
+
+def _quotable(reader: MailReader, hit: SearchHit, question: str) -> Mail:
     message = hit.message
-    return QuotableMail(hit, message.date, message.sender, message.subject, reader.body_of(message))
+    texts = reader.attachment_texts_of(message) if message.has_attachment else []
+    attachments = (QuotableAttachment(name, text) for name, text in texts)
+    chosen = matching_attachments(question, attachments, hit.snippet.attachment)
+    return QuotableMail(hit, message.date, message.sender, message.subject, reader.body_of(message), chosen)
 
 
 def _reply(outcome: Any, hits: _Hits, asked: _Asked) -> contract.AskReply:
-    sentences = () if asked.answer is None else asked.answer.sentences
+    sentences, from_source = () if asked.answer is None else asked.answer.sentences, hits.from_source
     return contract.AskReply(
         outcome=outcome,
         answer=" ".join(each.text for each in sentences) or asked.reason,
-        sentences=[_cited(each) for each in sentences],
+        sentences=[_cited(each, _place(each.mail.source) in from_source) for each in sentences],
         dropped=0 if asked.answer is None else asked.answer.dropped,
         cost_microdollars=asked.cost,
         messages=[searched_message(hit) for hit in hits.found],
+        source=None if hits.taken_in is None else _source_reply(hits.taken_in, from_source),
         problems=list(hits.problems),
     )
 
 
-def _cited(sentence: CitedSentence[SearchHit]) -> contract.CitedSentenceReply:
-    mail, message = sentence.mail, sentence.mail.source.message
+def _source_reply(taken_in: TakenIn, used: set[tuple[str, str]]) -> contract.AskedSourceReply:
+    return contract.AskedSourceReply(
+        mailboxes=list(taken_in.mailboxes),
+        taken_in=len(taken_in.new),
+        keys=sorted(key for _, key in used),
+        under_way=list(taken_in.under_way),
+        problems=list(taken_in.problems),
+    )
+
+
+def _cited(sentence: CitedSentence[SearchHit], from_source: bool) -> contract.CitedSentenceReply:
+    mail, message, attachment = sentence.mail, sentence.mail.source.message, sentence.attachment
+    read = [mail.subject, mail.text, *([] if attachment is None else [attachment.text])]
     return contract.CitedSentenceReply(
         text=sentence.text,
         quote=sentence.quote,
+        attachment=None if attachment is None else attachment.name or "(without a name)",
+        from_source=from_source,
         key=message.key,
         account=message.account,
         date=message.date,
         sender=message.sender,
         subject=message.subject,
-        addresses_model=bool(suspicion_of([mail.subject, mail.text])),
+        addresses_model=bool(suspicion_of(read)),
     )

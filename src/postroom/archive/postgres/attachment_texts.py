@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from postroom.archive.coverage import (
-    READ_AGAIN,
     AttachmentReading,
     MessageReadings,
     PartKind,
@@ -15,6 +14,7 @@ from postroom.archive.coverage import (
     body_states,
     joined_text,
     merged_readings,
+    read_again_before,
     too_large,
 )
 from postroom.archive.postgres.connections import ArchiveSession
@@ -23,8 +23,6 @@ from postroom.archive.preparing import Texts
 from postroom.mail.parsing import UNREADABLE
 from postroom.reading.documents import EXTRACTOR_VERSION
 
-_READ_AGAIN = ", ".join(f"'{state}'" for state in READ_AGAIN)
-_WAITS = f"(r.id IS NULL OR (r.state IN ({_READ_AGAIN}) AND r.version < %s))"
 _ATTACHMENTS = (
     "jsonb_array_elements(m.attachments) WITH ORDINALITY AS a (facts, place) "
     "LEFT JOIN archive.readings r ON r.account = m.account AND r.id = m.id AND r.number = a.place - 1"
@@ -39,18 +37,42 @@ _RECORD = (
 )
 
 
+def _waits(version: int) -> str:
+    cases = " ".join(f"WHEN '{state}' THEN {before}" for state, before in read_again_before(version).items())
+    return f"(r.id IS NULL OR r.version < CASE r.state {cases} ELSE 0 END)"
+
+
 def waiting_in(
     session: ArchiveSession, account: int, below: int, limit: int, version: int
 ) -> dict[int, tuple[int, ...]]:
     """The numbers of attachments that wait, by the row ids of their messages, newest first."""
+    found: dict[int, tuple[int, ...]] = {}
+    while len(found) < limit and (candidates := _candidates(session, account, below, limit, version)):
+        rows = session.query(
+            "SELECT m.id, w.numbers FROM archive.messages m CROSS JOIN LATERAL "
+            f"(SELECT array_agg(a.place - 1 ORDER BY a.place) AS numbers FROM {_ATTACHMENTS} "
+            f"WHERE {_waits(version)}) w "
+            "WHERE m.account = %s AND m.id = ANY(%s) AND w.numbers IS NOT NULL ORDER BY m.id DESC LIMIT %s",
+            (account, candidates, limit - len(found)),
+        )
+        found |= {row_id: tuple(numbers) for row_id, numbers in rows}
+        below = candidates[-1]
+    return found
+
+
+def _candidates(session: ArchiveSession, account: int, below: int, limit: int, version: int) -> list[int]:
+    """The newest messages of which nothing was read yet, or something may be read again. From two indexes alone: the
+    messages themselves are large, and of most nothing waits."""
+    again = " OR ".join(f"state = '{state}' AND version < {n}" for state, n in read_again_before(version).items())
     rows = session.query(
-        "SELECT m.id, w.numbers FROM archive.messages m CROSS JOIN LATERAL "
-        f"(SELECT array_agg(a.place - 1 ORDER BY a.place) AS numbers FROM {_ATTACHMENTS} WHERE {_WAITS}) w "
-        "WHERE m.account = %s AND m.id < %s AND m.has_attachment AND w.numbers IS NOT NULL "
-        "ORDER BY m.id DESC LIMIT %s",
-        (version, account, below, limit),
+        "(SELECT e.id FROM archive.entries e WHERE e.account = %s AND e.id < %s AND e.has_attachment AND NOT EXISTS "
+        "(SELECT FROM archive.readings r WHERE r.account = e.account AND r.id = e.id) ORDER BY e.id DESC LIMIT %s) "
+        "UNION "
+        f"(SELECT DISTINCT id FROM archive.readings WHERE account = %s AND id < %s AND ({again}) "
+        "ORDER BY id DESC LIMIT %s) ORDER BY id DESC LIMIT %s",
+        (account, below, limit, account, below, limit, limit),
     )
-    return {row_id: tuple(numbers) for row_id, numbers in rows}
+    return [row_id for (row_id,) in rows]
 
 
 def record_readings(session: ArchiveSession, account: int, messages: Sequence[MessageReadings]) -> None:
@@ -131,17 +153,19 @@ def coverage_of(session: ArchiveSession, account: int, version: int = EXTRACTOR_
         (account,),
     )
     rows = session.query(
-        f"SELECT CASE WHEN {_WAITS} THEN '{PartState.WAITS}' ELSE r.state END, count(*) "
+        f"SELECT CASE WHEN {_waits(version)} THEN '{PartState.WAITS}' ELSE r.state END, count(*) "
         f"FROM archive.messages m CROSS JOIN LATERAL {_ATTACHMENTS} "
         "WHERE m.account = %s AND m.has_attachment GROUP BY 1",
-        (version, account),
+        (account,),
     )
     return TextCoverage(body_states(messages, with_text, unreadable, empty), {PartState(name): n for name, n in rows})
 
 
-def unindexed_in(session: ArchiveSession, account: int, state: PartState, limit: int) -> list[tuple[Any, ...]]:
+def unindexed_in(
+    session: ArchiveSession, account: int, state: PartState, limit: int, version: int = EXTRACTOR_VERSION
+) -> list[tuple[Any, ...]]:
     """Row id, and what `UnindexedPart` has beside the message, newest first."""
-    parts = [*_bodies(session, account, state, limit), *_attachments(session, account, state, limit)]
+    parts = [*_bodies(session, account, state, limit), *_attachments(session, account, state, limit, version)]
     return sorted(parts, key=lambda part: int(part[0]), reverse=True)[:limit]
 
 
@@ -161,14 +185,15 @@ def _bodies(session: ArchiveSession, account: int, state: PartState, limit: int)
     return [(row_id, PartKind.BODY, None, "", state, problems) for row_id, problems in rows]
 
 
-def _attachments(session: ArchiveSession, account: int, state: PartState, limit: int) -> list[tuple[Any, ...]]:
-    is_waiting = state is PartState.WAITS
-    condition = _WAITS if is_waiting else f"r.state = %s AND NOT {_WAITS}"
-    values = (EXTRACTOR_VERSION,) if is_waiting else (state, EXTRACTOR_VERSION)
+def _attachments(
+    session: ArchiveSession, account: int, state: PartState, limit: int, version: int
+) -> list[tuple[Any, ...]]:
+    waits = _waits(version)
+    condition = waits if state is PartState.WAITS else f"r.state = '{state}' AND NOT {waits}"
     rows = session.query(
         "SELECT m.id, a.place - 1, a.facts ->> 0, coalesce(r.note, '') FROM archive.messages m "
         f"CROSS JOIN LATERAL {_ATTACHMENTS} WHERE m.account = %s AND m.has_attachment AND {condition} "
         "ORDER BY m.id DESC, a.place LIMIT %s",
-        (account, *values, limit),
+        (account, limit),
     )
     return [(row_id, PartKind.ATTACHMENT, number, name, state, note) for row_id, number, name, note in rows]

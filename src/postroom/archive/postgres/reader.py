@@ -155,6 +155,11 @@ class PostgresArchiveReader(ArchiveReader):
         for (attachments,) in self._row(message, "attachments"):
             yield from (ArchivedAttachment(number, *each) for number, each in enumerate(attachments))
 
+    def attachment_texts_of(self, message: ArchivedMessage) -> list[tuple[str, str]]:
+        with self._connections.session() as session:
+            rows = attachment_texts.texts_in(session, [self._number(session, message)], [message.row_id])
+        return [(name or "", text) for _, _, name, text in rows]
+
     def waiting_attachments(
         self, email: str, after: ArchivedMessage | None, limit: int, version: int = EXTRACTOR_VERSION
     ) -> list[WaitingAttachments]:
@@ -172,11 +177,13 @@ class PostgresArchiveReader(ArchiveReader):
             accounts = self._numbers(session, email)
             return added_up(attachment_texts.coverage_of(session, account, version) for account in accounts)
 
-    def unindexed(self, state: PartState, limit: int, email: str | None = None) -> list[UnindexedPart]:
+    def unindexed(
+        self, state: PartState, limit: int, email: str | None = None, version: int = EXTRACTOR_VERSION
+    ) -> list[UnindexedPart]:
         found: list[UnindexedPart] = []
         with self._connections.session() as session:
             for account in self._numbers(session, email):
-                rows = attachment_texts.unindexed_in(session, account, state, limit - len(found))
+                rows = attachment_texts.unindexed_in(session, account, state, limit - len(found), version)
                 messages = {each.row_id: each for each in _by_ids(session, account, sorted({row[0] for row in rows}))}
                 found += [UnindexedPart(messages[row_id], *rest) for row_id, *rest in rows]
         return found

@@ -33,6 +33,12 @@ CREATE TABLE archive.readings (             -- what became of each attachment th
     PRIMARY KEY (account, id, number)
 );
 """
+_WAITING = """
+-- So that what waits to be read is found without looking at all mail.
+CREATE INDEX entries_attached ON archive.entries (id, account) WHERE has_attachment;
+CREATE INDEX readings_again ON archive.readings (account, state, version, id)
+    WHERE state IN ('unreadable', 'kind not supported');
+"""
 _TABLES = f"""
 CREATE SCHEMA IF NOT EXISTS archive;
 CREATE TABLE archive.facts (key text PRIMARY KEY, value text NOT NULL);
@@ -177,7 +183,7 @@ CREATE TRIGGER certificates_never BEFORE UPDATE OR DELETE OR TRUNCATE ON archive
     FOR EACH STATEMENT EXECUTE FUNCTION archive.never();
 CREATE TRIGGER outcomes_never BEFORE UPDATE OR DELETE OR TRUNCATE ON archive.outcomes
     FOR EACH STATEMENT EXECUTE FUNCTION archive.never();
-{_READINGS}"""
+{_READINGS}{_WAITING}"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +218,8 @@ def prepare_tables(connections: ArchiveConnections) -> None:
             session.query(_READINGS)
             session.query("UPDATE archive.facts SET value = %s WHERE key = 'version'", (str(VERSION),))
             version = str(VERSION)
+        if int(version) <= VERSION and session.query("SELECT to_regclass('archive.readings_again')") == [(None,)]:
+            session.query(_WAITING)  # also for older tables: an older Postroom can use them as well
     if int(version) > VERSION:
         raise NewerSchema(f"The archive in the database was made by a newer Postroom ({version}). Upgrade Postroom.")
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from postroom.archive.coverage import (
-    READ_AGAIN,
     AttachmentReading,
     MessageReadings,
     PartKind,
@@ -19,6 +18,7 @@ from postroom.archive.coverage import (
     cut_text,
     joined_text,
     merged_readings,
+    read_again_before,
 )
 from postroom.archive.messages import LARGEST_ID, ArchivedMessage
 from postroom.archive.shards.insertion import index_with_attachments
@@ -27,9 +27,12 @@ from postroom.mail.parsing import UNREADABLE
 from postroom.reading.documents import EXTRACTOR_VERSION
 
 _READINGS = "LEFT JOIN readings r ON r.id = a.id AND r.number = a.number"
-_READ_AGAIN = ", ".join(f"'{state}'" for state in READ_AGAIN)
-_WAITS = f"(r.id IS NULL OR (r.state IN ({_READ_AGAIN}) AND r.version < {{version}}))"
 _IS_UNREADABLE = f"substr(coalesce(problems, ''), 1, {len(UNREADABLE)}) = '{UNREADABLE}'"
+
+
+def _waits(version: int) -> str:
+    cases = " ".join(f"WHEN '{state}' THEN {before}" for state, before in read_again_before(version).items())
+    return f"(r.id IS NULL OR r.version < CASE r.state {cases} ELSE 0 END)"
 
 
 class AskedShard(Protocol):
@@ -47,7 +50,7 @@ def waiting_in(
 ) -> list[WaitingAttachments]:
     """Messages before a row with attachments that wait, newest first."""
     has_texts = shard.has_attachment_texts()
-    readings, condition = (_READINGS, _WAITS.format(version=version)) if has_texts else ("", "TRUE")
+    readings, condition = (_READINGS, _waits(version)) if has_texts else ("", "TRUE")
     rows = shard.query(
         f"SELECT a.id, group_concat(a.number) FROM attachments a {readings} WHERE a.id < ? AND {condition} "
         "GROUP BY a.id ORDER BY a.id DESC LIMIT ?",
@@ -136,7 +139,7 @@ def coverage_of(shard: AskedShard, version: int = EXTRACTOR_VERSION) -> TextCove
         f"(SELECT 1 FROM messages WHERE messages.id = texts.id AND {_IS_UNREADABLE}))"
     )
     if shard.has_attachment_texts():
-        state = f"CASE WHEN {_WAITS.format(version=version)} THEN '{PartState.WAITS}' ELSE r.state END"
+        state = f"CASE WHEN {_waits(version)} THEN '{PartState.WAITS}' ELSE r.state END"
         rows = shard.query(f"SELECT {state}, count(*) FROM attachments a {_READINGS} GROUP BY 1")
     else:
         rows = shard.query(f"SELECT '{PartState.WAITS}', count(*) FROM attachments HAVING count(*) > 0")
@@ -144,9 +147,11 @@ def coverage_of(shard: AskedShard, version: int = EXTRACTOR_VERSION) -> TextCove
     return TextCoverage(body_states(messages, with_text, unreadable, empty), attachments)
 
 
-def unindexed_in(shard: AskedShard, state: PartState, limit: int) -> list[UnindexedPart]:
+def unindexed_in(
+    shard: AskedShard, state: PartState, limit: int, version: int = EXTRACTOR_VERSION
+) -> list[UnindexedPart]:
     """Parts in this state, newest first."""
-    parts = [*_bodies(shard, state, limit), *_attachments(shard, state, limit)]
+    parts = [*_bodies(shard, state, limit), *_attachments(shard, state, limit, version)]
     return sorted(parts, key=lambda part: part.message.row_id, reverse=True)[:limit]
 
 
@@ -166,14 +171,14 @@ def _bodies(shard: AskedShard, state: PartState, limit: int) -> list[UnindexedPa
     ]
 
 
-def _attachments(shard: AskedShard, state: PartState, limit: int) -> list[UnindexedPart]:
+def _attachments(shard: AskedShard, state: PartState, limit: int, version: int) -> list[UnindexedPart]:
     if not shard.has_attachment_texts():
         if state is not PartState.WAITS:
             return []
         sql = "SELECT id, number, filename, '' FROM attachments ORDER BY id DESC, number LIMIT ?"
         rows = shard.query(sql, (limit,))
     else:
-        waits = _WAITS.format(version=EXTRACTOR_VERSION)
+        waits = _waits(version)
         condition = waits if state is PartState.WAITS else f"r.state = '{state}' AND NOT {waits}"
         rows = shard.query(
             f"SELECT a.id, a.number, a.filename, coalesce(r.note, '') FROM attachments a {_READINGS} "

@@ -235,6 +235,9 @@ class FileArchiveReader(ArchiveReader):
     def attachments_of(self, message: ArchivedMessage) -> Iterator[ArchivedAttachment]:
         return self.shard_of(message).attachments(message.row_id)
 
+    def attachment_texts_of(self, message: ArchivedMessage) -> list[tuple[str, str]]:
+        return attachment_texts.texts_in(self.shard_of(message), [message.row_id]).get(message.row_id, [])
+
     def waiting_attachments(
         self, email: str, after: ArchivedMessage | None, limit: int, version: int = EXTRACTOR_VERSION
     ) -> list[WaitingAttachments]:
@@ -252,10 +255,12 @@ class FileArchiveReader(ArchiveReader):
     def coverage(self, email: str | None = None, version: int = EXTRACTOR_VERSION) -> TextCoverage:
         return added_up(attachment_texts.coverage_of(shard, version) for shard in self.shards(email))
 
-    def unindexed(self, state: PartState, limit: int, email: str | None = None) -> list[UnindexedPart]:
+    def unindexed(
+        self, state: PartState, limit: int, email: str | None = None, version: int = EXTRACTOR_VERSION
+    ) -> list[UnindexedPart]:
         found: list[UnindexedPart] = []
         for shard in self.shards(email):
-            found += attachment_texts.unindexed_in(shard, state, limit - len(found))
+            found += attachment_texts.unindexed_in(shard, state, limit - len(found), version)
             if len(found) >= limit:
                 break
         return found

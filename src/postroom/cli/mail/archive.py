@@ -14,7 +14,7 @@ from postroom import settings
 from postroom.accounts.account import Account
 from postroom.app import App
 from postroom.archive.certificates import Certificate, RemovalAction, RemovalResult
-from postroom.archive.coverage import PartState, TextCoverage, UnindexedPart, added_up
+from postroom.archive.coverage import PartState, TextCoverage, UnindexedPart, added_up, reader_version
 from postroom.archive.service import open_archive
 from postroom.cli.session import AccountOption, chosen_accounts, stopped_by_signals, with_app
 from postroom.cli.terminal import DryRunOption, JsonOption, console, errors, moment, print_json, print_table, size
@@ -121,13 +121,15 @@ def coverage(
     """Count what can be found by its words: every message's text and every attachment is indexed, or has a reason.
 
     Attachments are read in the background, newest first. Those that a newer Postroom may be able to read wait again
-    after an upgrade.
+    after an upgrade, and pictures once the ocr extra is installed.
     """
-    with open_archive(settings.load()) as place, place.reader() as reader:
+    loaded = settings.load()
+    version = reader_version(loaded)
+    with open_archive(loaded) as place, place.reader() as reader:
         if reason is not None:
-            _print_unindexed(reader.unindexed(reason, limit, account), json=json)
+            _print_unindexed(reader.unindexed(reason, limit, account, version), json=json)
             return
-        counted = {email: reader.coverage(email) for email in ([account] if account else reader.accounts())}
+        counted = {email: reader.coverage(email, version) for email in ([account] if account else reader.accounts())}
     if json:
         print_json([_coverage_written(email, each) for email, each in counted.items()])
         return

@@ -33,7 +33,11 @@ async def ask_page(here: Here, question: Annotated[str, Query(max_length=1_000)]
 @pages.post("/ask")
 async def submit_question(here: Here) -> Response:
     form = await here.form()
-    wanted = {"question": form["question"], "endpoint_identity": form.optional("account")}
+    wanted = {
+        "question": form["question"],
+        "endpoint_identity": form.optional("account"),
+        "source": form.checked("source"),
+    }
     try:
         reply = await here.call(contract.ASK, wanted)
     except BadInput as error:
