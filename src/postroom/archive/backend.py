@@ -12,7 +12,7 @@ from datetime import date, datetime
 from typing import NamedTuple, Protocol, Self
 
 from postroom.archive.certificates import ArchiveProof, Certificate, Removal, RemovalResult
-from postroom.archive.conversations.facts import MessageFacts
+from postroom.archive.conversations.facts import ConversationFacts
 from postroom.archive.conversations.forest import ConversationCounts
 from postroom.archive.coverage import MessageReadings, PartState, TextCoverage, UnindexedPart, WaitingAttachments
 from postroom.archive.messages import (
@@ -282,10 +282,10 @@ class ConversationIndex(Protocol):
 
     def __exit__(self, *error: object) -> None: ...
 
-    def waiting(self, limit: int) -> Iterator[list[MessageFacts]]:
+    def waiting(self, limit: int) -> Iterator[list[ConversationFacts]]:
         """Messages that are not indexed as they are now, so many at a time; add them before asking for the next."""
 
-    def add(self, messages: Sequence[MessageFacts]) -> int:
+    def add(self, messages: Sequence[ConversationFacts]) -> int:
         """Index these, in one transaction; returns how many were not indexed so before. Safe to repeat."""
 
     def counts(self) -> ConversationCounts: ...

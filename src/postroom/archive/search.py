@@ -20,7 +20,7 @@ from postroom.archive.conversations.forest import (
     without_copies,
 )
 from postroom.archive.folding import with_conversations, with_own_addresses, without_spam_and_trash
-from postroom.archive.messages import LARGEST_ID, ArchivedMessage, ShardName, parse_filename
+from postroom.archive.messages import LARGEST_ID, ArchivedMessage, ShardName, account_name, parse_filename
 from postroom.domain.clock import Clock, SystemClock
 from postroom.domain.errors import BadInput, Fatal
 from postroom.mail.query import parse
@@ -98,7 +98,7 @@ class ArchivedConversation:
     """For `thread:`; None while the message is not in the index of conversations."""
     messages: tuple[ArchivedMessage, ...]
     count: int
-    """Of all its messages there, of which a long one shows some."""
+    """Of all its messages there, of which a long one shows some; of those shown while it is not indexed."""
     people: tuple[ConversationPerson, ...]
     problems: tuple[ShardProblem, ...] = ()
 
@@ -154,7 +154,8 @@ class SearchQuestions(Protocol):
     def conversations_of(self, messages: Sequence[ArchivedMessage]) -> list[str | None]:
         """The name of each one's conversation; None where it is not indexed yet."""
 
-    def members(self, conversation: str, accounts: Sequence[str] | None) -> ConversationMembers: ...
+    def members(self, conversations: Sequence[str], accounts: Sequence[str] | None) -> ConversationMembers:
+        """Of all these conversations together."""
 
     def close(self) -> None: ...
 
@@ -328,30 +329,32 @@ class Search:
         before: int | None = None,
     ) -> ArchivedConversation:
         """The conversation of a message, in all accounts or in these, spam and trash too. Of copies of one message, the
-        one in the message's own account is given. Until the message is indexed, its thread in its own mailbox."""
+        one in the message's own account is given. Mail that is not indexed yet is found by its thread there."""
         [name] = self._archive.conversations_of([message])
+        thread = self.thread(message.account, message.thread_id, newest=newest, before=before)
         if name is None:
-            thread = self.thread(message.account, message.thread_id, newest=newest, before=before)
             return ArchivedConversation(None, thread.messages, len(thread.messages), (), thread.problems)
-        found = self._archive.members(name, accounts)
+        indexed = self._archive.conversations_of(thread.messages)
+        late = [each for each, known in zip(thread.messages, indexed, strict=True) if known is None]
+        found = self._archive.members([name], None if accounts is None else list(map(account_name, accounts)))
         members = without_copies(found.members, message.account)
         earlier = sorted((each for each in members if before is None or each.row_id < before), key=_by_row)
-        shown = earlier if newest is None else earlier[-newest:]
         ask = self._question(EVERYTHING, accounts)
-        messages = ask.at([(each.place, each.row_id) for each in shown])
-        ordered = sorted(messages, key=lambda each: (each.date, each.row_id, each.shard))
-        return ArchivedConversation(name, tuple(ordered), len(members), found.people, ask.problems)
+        messages = ask.at([(each.place, each.row_id) for each in earlier[-newest if newest else 0 :]])
+        latest = sorted([*messages, *late], key=lambda each: each.row_id)[-newest if newest else 0 :]
+        ordered = sorted(latest, key=lambda each: (each.date, each.row_id, each.shard))
+        problems = tuple(dict.fromkeys([*thread.problems, *ask.problems]))
+        return ArchivedConversation(name, tuple(ordered), len(members) + len(late), found.people, problems)
 
     def conversation_names(self, messages: Sequence[ArchivedMessage]) -> list[str | None]:
         """The name of each one's conversation; None where it is not indexed yet."""
         return self._archive.conversations_of(messages) if messages else []
 
-    def in_conversations(self, account: str, names: Sequence[str], *, newest: int) -> ArchivedThreads:
+    def in_conversations(self, names: Sequence[str], *, account: str, newest: int) -> ArchivedThreads:
         """The newest so many messages of these conversations in an account. For a list, which shows many."""
-        members = [member for name in names for member in self._archive.members(name, [account]).members]
-        latest = sorted(members, key=_by_row, reverse=True)[:newest]
+        members = self._archive.members(names, [account_name(account)]).members[:newest]
         ask = self._question(EVERYTHING, [account])
-        messages = ask.at([(each.place, each.row_id) for each in latest])
+        messages = ask.at([(each.place, each.row_id) for each in members])
         return ArchivedThreads(tuple(sorted(messages, key=lambda each: each.row_id, reverse=True)), ask.problems)
 
     def threads(self, account: str, thread_ids: Sequence[str], *, newest: int) -> ArchivedThreads:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -16,8 +18,9 @@ from postroom.archive.conversations.building import index_conversations
 from postroom.archive.messages import ArchivedMessage
 from postroom.archive.shards.conversations import CONVERSATIONS_FILE
 from postroom.archive.shards.file_archive import FileArchive
-from tests.support.archives import generated_mail
-from tests.support.conversations import HOME, OLD, WORK, mail
+from tests.support.archives import generated_mail, place_at
+from tests.support.conversations import HOME, OLD, PER_BATCH, WORK, mail
+from tests.support.databases import BACKENDS
 
 pytestmark = pytest.mark.req("FD-5")
 
@@ -279,3 +282,42 @@ def _overwrite(file: Path) -> None:
 def _of_other_version(file: Path) -> None:
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("PRAGMA user_version = 99")
+
+
+@pytest.fixture(params=BACKENDS)
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty archive, as another process opens it: a folder, or a database's address."""
+    if request.param == "files":
+        return str(tmp_path / "archive")
+    url: str = request.getfixturevalue("postgres_factory").empty_url()
+    return url
+
+
+@pytest.mark.timeout(240)
+def test_killed_while_indexing_the_next_run_goes_on(where: str) -> None:
+    letters = [mail(f"m{number}", day=number / 10) for number in range(30)]
+    answers = [mail(f"a{number}", answers=f"m{number}", day=10 + number / 10) for number in range(30)]
+    with place_at(where) as place:
+        with place.writer("a test") as archive:
+            archive.store(HOME, letters)
+            archive.store(OLD, answers)
+        reported = sum(_index_and_kill(where, after) for after in (1, 3))
+        with place.conversations() as index:
+            before = index.counts().messages
+        assert 4 * PER_BATCH == reported <= before < 60, "what was reported is recorded"
+        assert index_conversations(place).added == 60 - before
+        assert conversations(place) == {frozenset({f"m{number}", f"a{number}"}) for number in range(30)}
+        assert index_conversations(place).added == 0
+        assert place.verify().findings == []
+
+
+def _index_and_kill(where: str, after: int) -> int:
+    """Kill the program after so many batches; returns how many messages it has reported."""
+    command = [sys.executable, "-m", "tests.support.conversations", where]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        lines = iter(program.stdout.readline, "")
+        assert next(lines).strip() == "ready"
+        reported = sum(int(next(lines).split()[1]) for _ in range(after))
+        program.kill()
+    return reported

@@ -55,10 +55,11 @@ def conversations(letters: Iterable[IncomingMail], order: Sequence[int]) -> set[
             forest.add([facts_of(heads[number])])
         assert forest.add(map(facts_of, heads)) == 0, "indexing again changes nothing"
         found: dict[str | None, set[int]] = {}
-        for number in range(len(heads)):
-            found.setdefault(forest.conversation_of("place", number), set()).add(number)
+        names = forest.conversations_of([("place", number) for number in range(len(heads))])
+        for number, name in enumerate(names):
+            found.setdefault(name, set()).add(number)
         for name, numbers in found.items():
-            assert {each.row_id for each in forest.members(name or "").members} == numbers
+            assert {each.row_id for each in forest.members([name or ""]).members} == numbers
     return {frozenset(numbers) for numbers in found.values()}
 
 

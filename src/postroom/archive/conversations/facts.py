@@ -43,7 +43,7 @@ class StoredHead:
 
 
 @dataclass(frozen=True, slots=True)
-class MessageFacts:
+class ConversationFacts:
     place: str
     row_id: int
     account: str
@@ -76,7 +76,7 @@ def head_of(codec: str, data: bytes) -> bytes:
         return b""
 
 
-def facts_of(stored: StoredHead) -> MessageFacts:
+def facts_of(stored: StoredHead) -> ConversationFacts:
     headers = read_headers(stored.head)
     authors = parse_addresses(*headers.get_all("From"))
     author = _compared(authors[:1])
@@ -85,7 +85,7 @@ def facts_of(stored: StoredHead) -> MessageFacts:
     mailing_list = clean_text(list_id_of(headers) or "")[:200]
     subject, is_reply = bare_subject(headers.text("Subject") or "")
     is_comparable = len(subject) >= _SHORTEST_SUBJECT and not mailing_list
-    return MessageFacts(
+    return ConversationFacts(
         place=stored.place,
         row_id=stored.row_id,
         account=stored.account,

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from postroom.archive.conversations.facts import MessageFacts
+from postroom.archive.conversations.facts import ConversationFacts
 
 MOST_IN_CONVERSATION = 1_000
 """Messages; a conversation that has so many takes no more."""
@@ -106,10 +106,10 @@ _STATEMENTS = {
     "below": "WITH RECURSIVE below(vertex) AS (SELECT CAST({v} AS TEXT) UNION SELECT c.vertex FROM below "
     "JOIN {t}vertices c ON c.parent = below.vertex) SELECT vertex FROM below",
     "move": "UPDATE {t}vertices SET conversation = {v} WHERE vertex = {v}",
-    "conversation of": "SELECT v.conversation FROM {t}members m JOIN {t}vertices v ON v.vertex = m.vertex "
-    "WHERE m.place = {v} AND m.id = {v}",
+    "conversations of": "SELECT m.place, m.id, v.conversation FROM {t}members m JOIN {t}vertices v "
+    "ON v.vertex = m.vertex WHERE (m.place, m.id) IN (VALUES {pairs})",
     "members": "SELECT m.place, m.id, m.account, m.vertex, v.author, v.people FROM {t}vertices v "
-    "JOIN {t}members m ON m.vertex = v.vertex WHERE v.conversation = {v} ORDER BY m.id DESC, m.place",
+    "JOIN {t}members m ON m.vertex = v.vertex WHERE v.conversation IN ({values}) ORDER BY m.id DESC, m.place",
     "counts": "SELECT (SELECT count(*) FROM {t}members), (SELECT count(*) FROM (SELECT 1 FROM {t}vertices "
     "GROUP BY conversation HAVING count(*) > 1) AS several)",
     "stamp": "SELECT stamp FROM {t}places WHERE place = {v}",
@@ -194,23 +194,31 @@ class ConversationForest:
     def __init__(self, tables: ForestTables) -> None:
         self._tables = tables
 
-    def add(self, messages: Iterable[MessageFacts]) -> int:
+    def add(self, messages: Iterable[ConversationFacts]) -> int:
         """Returns how many were new or had changed. Safe to repeat."""
         return sum(self._add(each) for each in messages)
 
-    def conversation_of(self, place: str, row_id: int) -> str | None:
-        """The name of a message's conversation; None while it is not indexed."""
-        rows = self._query("conversation of", place, row_id)
-        return rows[0][0] if rows else None
+    def conversations_of(self, places: Sequence[tuple[str, int]]) -> list[str | None]:
+        """The name of each message's conversation; None while it is not indexed."""
+        known: dict[tuple[str, int], str] = {}
+        for start in range(0, len(places), _AT_ONCE):
+            some = places[start : start + _AT_ONCE]
+            pairs = ", ".join([f"({self._tables.mark}, {self._tables.mark})"] * len(some))
+            rows = self._query("conversations of", *(value for place in some for value in place), pairs=pairs)
+            known |= {(place, row_id): name for place, row_id, name in rows}
+        return [known.get(place) for place in places]
 
     def named(self, name: str) -> str | None:
         """The conversation with this name, or with a name that it had before it hung below another message."""
         found = self._vertex(name)
         return None if found is None else found.conversation
 
-    def members(self, conversation: str, accounts: Sequence[str] | None = None) -> ConversationMembers:
-        """Those in these accounts, and the people of these."""
-        rows = [row for row in self._query("members", conversation) if accounts is None or row[2] in accounts]
+    def members(self, conversations: Sequence[str], accounts: Sequence[str] | None = None) -> ConversationMembers:
+        """Of all these conversations together: the messages in these accounts, and their people."""
+        names = list(conversations)
+        values = ", ".join([self._tables.mark] * len(names))
+        found = self._query("members", *names, values=values) if names else []
+        rows = [row for row in found if accounts is None or row[2] in accounts]
         wrote, received = Counter[str](), Counter[str]()
         for author, people in {vertex: (author, people) for *_, vertex, author, people in rows}.values():
             wrote.update([author] if author else [])
@@ -229,7 +237,7 @@ class ConversationForest:
     def set_stamp(self, place: str, stamp: str) -> None:
         self._query("set stamp", place, stamp)
 
-    def _add(self, facts: MessageFacts) -> bool:
+    def _add(self, facts: ConversationFacts) -> bool:
         known = self._query("member", facts.place, facts.row_id)
         if known and (known[0][0], bytes(known[0][1]), known[0][2]) == (facts.thread, facts.sha256, facts.vertex):
             return False
@@ -242,7 +250,7 @@ class ConversationForest:
             self._settle(other)
         return True
 
-    def _add_vertex(self, facts: MessageFacts) -> None:
+    def _add_vertex(self, facts: ConversationFacts) -> None:
         people = json.dumps(facts.people, ensure_ascii=False)
         flags = (int(facts.is_answer_by_subject), int(facts.is_believed))
         written = (facts.author, people, facts.mailing_list, facts.subject, *flags)
@@ -250,7 +258,7 @@ class ConversationForest:
         rows = [(target, facts.vertex, position) for position, target in enumerate(facts.references)]
         self._tables.many(self._sql("add reference"), rows)
 
-    def _concerned(self, facts: MessageFacts, is_new: bool) -> Iterator[str]:
+    def _concerned(self, facts: ConversationFacts, is_new: bool) -> Iterator[str]:
         """The messages for which this one may be nearer than what they hang below."""
         if is_new and facts.named and self._can_be_found(facts):
             yield from (row[0] for row in self._query("referring", facts.named, MOST_IN_CONVERSATION))
@@ -262,7 +270,7 @@ class ConversationForest:
         if len(oldest) > 1 and oldest[0][0] == facts.vertex:
             yield oldest[1][0]  # it was the oldest of its thread
 
-    def _can_be_found(self, facts: MessageFacts) -> bool:
+    def _can_be_found(self, facts: ConversationFacts) -> bool:
         """Some programs give all their mail one Message-ID, and someone may flood one: the oldest count."""
         values = (facts.named, facts.date_ms, MOST_OF_ONE_ID)
         return int(self._query("older of the same id", *values)[0][0]) < MOST_OF_ONE_ID
@@ -327,11 +335,11 @@ class ConversationForest:
         vertex, author, people, mailing_list, by_subject, believed, *rest = rows[0]
         return _Vertex(vertex, author, tuple(json.loads(people)), mailing_list, bool(by_subject), bool(believed), *rest)
 
-    def _sql(self, name: str) -> str:
-        return _STATEMENTS[name].format(t=self._tables.prefix, v=self._tables.mark)
+    def _sql(self, name: str, **lists: str) -> str:
+        return _STATEMENTS[name].format(t=self._tables.prefix, v=self._tables.mark, **lists)
 
-    def _query(self, name: str, *values: Any) -> list[tuple[Any, ...]]:
-        return self._tables.query(self._sql(name), values)
+    def _query(self, name: str, *values: Any, **lists: str) -> list[tuple[Any, ...]]:
+        return self._tables.query(self._sql(name, **lists), values)
 
 
 def _is_likely(vertex: _Vertex, author: str, mailing_list: str, believed: int) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
-from postroom.archive.conversations.facts import MessageFacts, StoredHead, facts_of, head_of
+from postroom.archive.conversations.facts import ConversationFacts, StoredHead, facts_of, head_of
 from postroom.archive.conversations.forest import TABLES, ConversationCounts, ConversationForest
 from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSession
 
@@ -54,7 +54,7 @@ class PostgresConversationIndex:
             if not has_index(session):
                 session.query(TABLES.format(t=PREFIX, i="conversation_", bytes="BYTEA"))
 
-    def waiting(self, limit: int) -> Iterator[list[MessageFacts]]:
+    def waiting(self, limit: int) -> Iterator[list[ConversationFacts]]:
         """Messages that are not indexed as they are now, so many at a time, the newest of each account first."""
         for account, email in self._connections.query("SELECT account, email FROM archive.accounts ORDER BY email"):
             last = _LAST
@@ -63,7 +63,7 @@ class PostgresConversationIndex:
                 yield [facts_of(_stored(email, row)) for row in heads]
                 last = ids[-1]
 
-    def add(self, messages: Sequence[MessageFacts]) -> int:
+    def add(self, messages: Sequence[ConversationFacts]) -> int:
         with self._connections.session() as session, session.transaction():
             session.query("SELECT pg_advisory_xact_lock(%s, 0)", (LOCK,))
             return ConversationForest(_ForestSession(session)).add(messages)

@@ -247,11 +247,11 @@ class PostgresQuestions:
         with opened_forest(self._connections) as forest:
             if forest is None:
                 return [None] * len(messages)
-            return [forest.conversation_of(each.account, each.row_id) for each in messages]
+            return forest.conversations_of([(each.account, each.row_id) for each in messages])
 
-    def members(self, conversation: str, accounts: Sequence[str] | None) -> ConversationMembers:
+    def members(self, conversations: Sequence[str], accounts: Sequence[str] | None) -> ConversationMembers:
         with opened_forest(self._connections) as forest:
-            return ConversationMembers((), ()) if forest is None else forest.members(conversation, accounts)
+            return ConversationMembers((), ()) if forest is None else forest.members(conversations, accounts)
 
     def close(self) -> None:
         """The connections belong to the archive and stay open."""

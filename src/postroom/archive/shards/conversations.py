@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from postroom.archive.conversations.facts import MessageFacts, StoredHead, facts_of, head_of
+from postroom.archive.conversations.facts import ConversationFacts, StoredHead, facts_of, head_of
 from postroom.archive.conversations.forest import TABLES, ConversationCounts, ConversationForest
 from postroom.archive.messages import ShardName, path_of
 from postroom.archive.shards.reader import ShardReader, shards_on_disk
@@ -73,7 +73,7 @@ class FileConversationIndex:
         self._connection = _opened(self._path)
         self._forest = ConversationForest(_ForestFile(self._connection, self._path))
 
-    def waiting(self, limit: int) -> Iterator[list[MessageFacts]]:
+    def waiting(self, limit: int) -> Iterator[list[ConversationFacts]]:
         """Messages that are not indexed as they are now, so many at a time; the newest years of each account first."""
         for name in reversed(shards_on_disk(self._root)):
             stamp = _stamp(path_of(self._root, name))
@@ -86,7 +86,7 @@ class FileConversationIndex:
                 continue
             self._forest.set_stamp(str(name), stamp)
 
-    def _waiting_in(self, name: ShardName, limit: int) -> Iterator[list[MessageFacts]]:
+    def _waiting_in(self, name: ShardName, limit: int) -> Iterator[list[ConversationFacts]]:
         with closing(ShardReader(self._root, name)) as shard:
             attach(shard, self._root)
             last = -1
@@ -94,7 +94,7 @@ class FileConversationIndex:
                 yield [facts_of(_stored(name, row)) for row in rows]
                 last = rows[-1][0]
 
-    def add(self, messages: Sequence[MessageFacts]) -> int:
+    def add(self, messages: Sequence[ConversationFacts]) -> int:
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             added = self._forest.add(messages)

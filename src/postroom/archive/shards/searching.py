@@ -74,11 +74,11 @@ class ShardQuestions:
         with opened_forest(self._root) as forest:
             if forest is None:
                 return [None] * len(messages)
-            return [forest.conversation_of(each.shard, each.row_id) for each in messages]
+            return forest.conversations_of([(each.shard, each.row_id) for each in messages])
 
-    def members(self, conversation: str, accounts: Sequence[str] | None) -> ConversationMembers:
+    def members(self, conversations: Sequence[str], accounts: Sequence[str] | None) -> ConversationMembers:
         with opened_forest(self._root) as forest:
-            return ConversationMembers((), ()) if forest is None else forest.members(conversation, accounts)
+            return ConversationMembers((), ()) if forest is None else forest.members(conversations, accounts)
 
     def close(self) -> None:
         self._threads.shutdown()
