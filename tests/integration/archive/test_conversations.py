@@ -55,7 +55,9 @@ def found(place: ArchiveBackend, query: str, accounts: Sequence[str] | None = No
 def test_a_conversation_reaches_over_accounts_and_imports(archive_place: ArchiveBackend, archive: MailWriter) -> None:
     archive.store(HOME, [mail("first", thread="1a"), mail("second", after=["first"], day=1, thread="1a")])
     archive.store(WORK, [mail("third", after=["first", "second"], day=2, sender="bob@x.example", to="ann@x.example")])
-    archive.store(OLD, [mail("fourth", answers="third", day=3), mail("other", day=4), mail("first")])
+    archive.store(
+        OLD, [mail("fourth", answers="third", day=3, to="bob@x.example"), mail("other", day=4), mail("first")]
+    )
     assert index_conversations(archive_place).added == 6
     assert conversations(archive_place) == {frozenset({"first", "second", "third", "fourth"})}
     with archive_place.search() as search:
@@ -64,7 +66,7 @@ def test_a_conversation_reaches_over_accounts_and_imports(archive_place: Archive
         assert [text_of(archive_place, each) for each in whole.messages] == ["first", "second", "third", "fourth"]
         assert whole.count == 4, "the copy of the first is not counted"
         people = {each.address: (each.wrote, each.received) for each in whole.people}
-        assert people == {"ann@x.example": (3, 1), "bob@x.example": (1, 0), HOME: (0, 3)}
+        assert people == {"ann@x.example": (3, 1), "bob@x.example": (1, 1), HOME: (0, 2)}
         assert whole.name is not None
         for name in (whole.name, hit.message.key, "<first@x.example>", "1a"):
             assert found(archive_place, f"thread:{name}") == {"first", "second", "third", "fourth"}, name
@@ -143,11 +145,15 @@ def test_whoever_takes_an_unused_message_id_takes_no_answers_with_him(
 ) -> None:
     archive.store(HOME, [mail("a"), mail("private", sender="bob@x.example", subject="Salary")])
     archive.store(HOME, [mail("c", after=["a", "missing"], day=2, sender=HOME, to="ann@x.example")])
+    archive.store(HOME, [mail("d", answers="missing", day=2, sender=HOME, to="ann@x.example", subject="Cut")])
     index_conversations(archive_place)
     forged = mail("missing", answers="private", day=1, sender="mallory@evil.example")
     archive.store(HOME, [forged])
     index_conversations(archive_place)
     assert conversations(archive_place) == {frozenset({"a", "c"}), frozenset({"private", "missing"})}
+    archive.store(OLD, [mail("missing", after=["a"], day=1.5)])
+    index_conversations(archive_place)
+    assert conversations(archive_place) == {frozenset({"a", "c", "d", "missing"}), frozenset({"private", "missing"})}
 
 
 def test_a_message_id_that_is_used_again_takes_no_ones_place(

@@ -1,11 +1,13 @@
 """Which messages belong together, as a forest: every message hangs below at most one other, and a tree is a
 conversation, named after its root.
 
-A message hangs below the nearest message that it refers to and the archive has. So it can join a conversation, and
-never make one of two, whatever its sender wrote into it. Of several that it refers to, one whose author it was sent to
-(or of the same mailing list) comes first: a stranger who takes an unused Message-ID takes no answers with him. Where
-Gmail put mail into a thread, that comes first of all. What arrives later may be nearer; then the message, with all
-below it, moves there. So the order in which mail is indexed makes no difference, but where limits are reached.
+A message hangs below the nearest message that it refers to and the archive has. So it can join one conversation,
+whatever its sender wrote into it, and cannot make one of two. Of several that it refers to, one whose author it was
+sent to (or of the same mailing list) comes first. Another one counts only if it begins a conversation, or if the
+message also refers to what that one refers to: a stranger who takes an unused Message-ID takes no answers with him to
+where he points. Where Gmail put mail into a thread, that comes first of all. What arrives later may be nearer; then the
+message, with all below it, moves there. So the order in which mail is indexed makes no difference, but where limits are
+reached.
 
 The statements are the same for SQLite and PostgreSQL but for the marks of values and the names of tables.
 """
@@ -84,7 +86,9 @@ _STATEMENTS = {
     "VALUES ({v}, {v}, {v}, {v}, {v}, {v}) ON CONFLICT (place, id) DO UPDATE SET account = excluded.account, "
     "thread = excluded.thread, sha256 = excluded.sha256, vertex = excluded.vertex",
     "member": "SELECT thread, sha256, vertex FROM {t}members WHERE place = {v} AND id = {v}",
-    "referred to": "SELECT c.vertex, c.author, c.list, c.believed, c.conversation FROM {t}refs r "
+    "referred to": "SELECT c.vertex, c.author, c.list, c.believed, c.conversation, NOT EXISTS (SELECT 1 FROM {t}refs p "
+    "WHERE p.vertex = c.vertex AND p.position = 0 AND p.target NOT IN (SELECT q.target FROM {t}refs q "
+    "WHERE q.vertex = r.vertex)) FROM {t}refs r "
     "JOIN {t}vertices c ON c.named = r.target WHERE r.vertex = {v} AND c.vertex <> r.vertex AND c.vertex IN "
     "(SELECT o.vertex FROM {t}vertices o WHERE o.named = r.target ORDER BY o.date_ms, o.vertex LIMIT {v}) "
     "ORDER BY r.position, c.date_ms, c.vertex",
@@ -298,7 +302,7 @@ class ConversationForest:
             yield oldest, mates[oldest]
         likely = [(row[0], row[4]) for row in referred if _is_likely(vertex, *row[1:4])]
         yield from likely
-        yield from ((row[0], row[4]) for row in referred)
+        yield from ((row[0], row[4]) for row in referred if row[5])
         if vertex.by_subject and vertex.believed:
             yield from self._of_same_subject(vertex)
 
