@@ -8,11 +8,16 @@ from importlib.resources import files
 
 import pytest
 
+from postroom.app.archive_runner import conversations_handler
 from postroom.archive.messages import IncomingMail, Provenance
+from postroom.domain.jobs import ARCHIVE_CONVERSATIONS, CATALOGUE
+from postroom.domain.roles import Role
 from postroom.mail.query.operands import OPERATORS
+from postroom.queue import JobQueue, NewJob
 from tests.support.dashboard_data import add_decided_mail, archive_mail
 from tests.support.dashboards import Site, text_of
 from tests.support.mail import ME
+from tests.support.queues import run_until_idle
 from tests.support.reading_faults import break_reading
 
 BEGINNING = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -174,6 +179,42 @@ async def test_a_conversation_is_all_of_its_messages_oldest_first(site: Site) ->
     assert "Read all 2" in (await site.get(f"/mail/{ME}/{keys[0]}")).text
     entries = (await site.api("GET", f"/mail/{ME}/{keys[1]}/thread")).json()["entries"]
     assert [entry["text"] for entry in entries] == ["first", "last"]
+
+
+@pytest.mark.req("FD-5")
+async def test_a_conversation_reaches_over_mailboxes_and_names_its_people(site: Site) -> None:
+    [first] = await archive_mail(site, [mail(1, "\r\nfirst")])
+    answer = mail(2, "References: <1@example.org>\r\n\r\nsecond", sender=f"Me <{ME}>")
+    later = mail(3, "In-Reply-To: <2@example.org>\r\n\r\nthird")
+    await archive_mail(site, [answer], "old@example.org")
+    await archive_mail(site, [later])
+    queue = JobQueue(site.app.database, CATALOGUE, site.app.clock)
+    await queue.enqueue(NewJob(ARCHIVE_CONVERSATIONS.name, key="conversations"))
+    await run_until_idle(queue, {ARCHIVE_CONVERSATIONS.name: conversations_handler(site.app)})
+    whole = (await site.api("GET", f"/mail/{ME}/{first}/thread")).json()
+    assert [(each["account"], each["text"]) for each in whole["entries"]] == [
+        (ME, "first"),
+        ("old@example.org", "second"),
+        (ME, "third"),
+    ]
+    assert whole["count"] == 3
+    assert whole["people"][0] == {"address": "ann@example.org", "wrote": 2, "received": 0}
+    page = (await site.get(f"/mail/{ME}/{first}")).text
+    assert "Read all 3" in page
+    assert f"/mail?query=thread:{whole['name']}" in page
+    assert "ann@example.org wrote 2" in text_of(page)
+    assert "old@example.org" in text_of(page)
+    assert "ann@example.org wrote 2" in text_of((await site.get(f"/mail/{ME}/{first}/thread")).text)
+    rows = (await site.api("GET", "/mail/conversations", params={"view": "inbox"})).json()["items"]
+    assert [(row["conversation"], row["newest"]["account"], len(row["keys"])) for row in rows] == [
+        (whole["name"], ME, 2),
+        (whole["name"], "old@example.org", 1),
+    ]
+    bound = await site.token(Role.DASHBOARD, endpoint_identity=ME)
+    async with site.stranger(headers={"Authorization": f"Bearer {bound}"}) as http:
+        part = (await http.get(f"/api/mail/{ME}/{first}/thread")).json()
+        assert [each["text"] for each in part["entries"]] == ["first", "third"]
+        assert "old@example.org" not in str(part)
 
 
 async def test_a_very_long_conversation_comes_in_parts_and_nothing_is_missing(site: Site) -> None:

@@ -1,5 +1,5 @@
 """Does the work that is handed to the process that owns the archive: imports, repairs, syncs and indexing attachments
-(`archive_tasks.py`); and the job that indexes attachments.
+(`archive_tasks.py`); and the jobs that index attachments and conversations.
 
 One task of a kind at a time; imports and repairs on a thread of their own. When the process ends, a task stores what
 it has read and is queued again; one that was killed is queued again by the next start. Imports remember by themselves
@@ -36,6 +36,8 @@ from postroom.app.importing import (
 from postroom.app.installation import App
 from postroom.archive.backend import ArchiveBackend, ImportTarget, MailReader, MailWriter
 from postroom.archive.coverage import reader_version
+from postroom.archive.conversations.building import IndexedConversations, index_conversations
+from postroom.archive.conversations.forest import ConversationCounts
 from postroom.archive.importing.run import import_mail
 from postroom.archive.importing.state import ImportProgress, ImportReport
 from postroom.archive.indexing import ReadBatch, read_batch, versions_in_turn
@@ -332,6 +334,27 @@ def index_handler(app: App) -> Handler:
             return {"handed_over": error.writer}
         if not is_done:
             raise Postponed(_NEXT_TURN, f"{coverage.whole.waiting} parts wait to be indexed")
+        return step.result
+
+    return handle
+
+
+def conversations_handler(app: App) -> Handler:
+    """The job that indexes conversations. It writes to an index of its own, so it needs no owner of the archive."""
+
+    async def handle(context: JobContext) -> Json:
+        until, stop, backend = app.clock.monotonic() + _INDEXING_TURN_S, threading.Event(), app.archive.backend
+
+        def work() -> tuple[IndexedConversations, ConversationCounts]:
+            done = index_conversations(backend, is_over=lambda: stop.is_set() or app.clock.monotonic() > until)
+            with backend.conversations() as index:
+                return done, index.counts()
+
+        async with context.step("index") as step:
+            done, counts = await _on_own_thread(work, stop)
+            step.result = {"added": done.added, "messages": counts.messages, "conversations": counts.conversations}
+        if not done.is_done:
+            raise Postponed(_NEXT_TURN, f"{counts.messages:,} messages are indexed; more wait")
         return step.result
 
     return handle

@@ -12,6 +12,8 @@ from datetime import date, datetime
 from typing import NamedTuple, Protocol, Self
 
 from postroom.archive.certificates import ArchiveProof, Certificate, Removal, RemovalResult
+from postroom.archive.conversations.facts import ConversationFacts
+from postroom.archive.conversations.forest import ConversationCounts
 from postroom.archive.coverage import MessageReadings, PartState, TextCoverage, UnindexedPart, WaitingAttachments
 from postroom.archive.messages import (
     AccountHolding,
@@ -278,6 +280,22 @@ class CertificateLedger(Protocol):
         """The number of certificates by result."""
 
 
+class ConversationIndex(Protocol):
+    """Which messages belong together, made from the archive. Any process may add to it. Use from one thread."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def waiting(self, limit: int) -> Iterator[list[ConversationFacts]]:
+        """Messages that are not indexed as they are now, so many at a time; add them before asking for the next."""
+
+    def add(self, messages: Sequence[ConversationFacts]) -> int:
+        """Index these, in one transaction; returns how many were not indexed so before. Safe to repeat."""
+
+    def counts(self) -> ConversationCounts: ...
+
+
 class ArchiveBackend(Protocol):
     @property
     def name(self) -> str:
@@ -294,6 +312,9 @@ class ArchiveBackend(Protocol):
     def reader(self) -> MailReader: ...
 
     def search(self, clock: Clock | None = None) -> Search: ...
+
+    def conversations(self) -> ConversationIndex:
+        """The index of conversations; made if it is missing, or damaged."""
 
     def writer(self, purpose: str) -> MailWriter:
         """Raises OwnedElsewhere while another process writes, if only one may."""

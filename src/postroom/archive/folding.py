@@ -17,15 +17,7 @@ from postroom.archive.messages import LARGEST_ID, first_id
 from postroom.mail.query import nodes, opens_spam_and_trash
 from postroom.mail.query.operands import CATEGORIES
 
-Fact: TypeAlias = (
-    nodes.Received
-    | nodes.Size
-    | nodes.Labelled
-    | nodes.MessageId
-    | nodes.HasAttachment
-    | nodes.HasUserLabel
-    | nodes.Anywhere
-)
+Fact: TypeAlias = nodes.Fact | nodes.Labelled
 """A leaf of a query that is not about text."""
 _SEPARATOR = re.compile(r"[\s/_-]+")
 _PLACES = ("inbox", "sent", "draft", "drafts", "spam", "trash", "chat", "archived")
@@ -113,6 +105,36 @@ def without_attachment_text(node: nodes.Node) -> nodes.Node:
         case nodes.Not(part):
             return nodes.Not(without_attachment_text(part))
         case nodes.Text(nodes.TextField.ATTACHMENT):
+            return NOTHING
+        case _:
+            return node
+
+
+def with_conversations(node: nodes.Node, resolve: Callable[[str], nodes.InConversation]) -> nodes.Node:
+    """The query with every conversation by its name in the index, or by a thread."""
+    match node:
+        case nodes.And(parts):
+            return nodes.And(tuple(with_conversations(part, resolve) for part in parts))
+        case nodes.Or(parts):
+            return nodes.Or(tuple(with_conversations(part, resolve) for part in parts))
+        case nodes.Not(part):
+            return nodes.Not(with_conversations(part, resolve))
+        case nodes.InConversation(value, nodes.ConversationBy.ANY_NAME):
+            return resolve(value)
+        case _:
+            return node
+
+
+def without_conversations(node: nodes.Node) -> nodes.Node:
+    """The query for an archive that has no index of conversations yet; threads of mailboxes are found without one."""
+    match node:
+        case nodes.And(parts):
+            return nodes.And(tuple(map(without_conversations, parts)))
+        case nodes.Or(parts):
+            return nodes.Or(tuple(map(without_conversations, parts)))
+        case nodes.Not(part):
+            return nodes.Not(without_conversations(part))
+        case nodes.InConversation(_, nodes.ConversationBy.ROOT) | nodes.HasConversation():
             return NOTHING
         case _:
             return node

@@ -80,6 +80,16 @@ def unpack(packed: Packed) -> bytes:
     return data
 
 
+def unpack_beginning(packed: Packed, size: int) -> bytes:
+    """The first bytes, without the work of unpacking the rest; what lies behind them is not checked."""
+    if packed.codec != ZSTD:
+        return unpack(packed)[:size]
+    try:
+        return zstd.ZstdDecompressor().decompress(packed.data, size)
+    except zstd.ZstdError as error:
+        raise Fatal(f"stored bytes cannot be unpacked: {error}") from error
+
+
 def cut(raw: bytes, parts: Iterable[tuple[int, int]]) -> tuple[bytes, list[Cut]]:
     """Take the large ones of these parts (where they start and end, in order) out of it."""
     rest: list[bytes] = []

@@ -13,12 +13,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from postroom.archive.folding import with_own_addresses, without_spam_and_trash
-from postroom.archive.messages import LARGEST_ID, ArchivedMessage, ShardName, parse_filename
+from postroom.archive.conversations.forest import (
+    ConversationMember,
+    ConversationMembers,
+    ConversationPerson,
+    without_copies,
+)
+from postroom.archive.folding import with_conversations, with_own_addresses, without_spam_and_trash
+from postroom.archive.messages import LARGEST_ID, ArchivedMessage, ShardName, account_name, parse_filename
 from postroom.domain.clock import Clock, SystemClock
 from postroom.domain.errors import BadInput, Fatal
 from postroom.mail.query import parse
-from postroom.mail.query.nodes import EVERYTHING, Node
+from postroom.mail.query.nodes import EVERYTHING, ConversationBy, InConversation, MessageId, Node
 
 
 class Sort(StrEnum):
@@ -84,6 +90,19 @@ class ArchivedThreads:
     problems: tuple[ShardProblem, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ArchivedConversation:
+    """The messages of a conversation in all searched accounts, oldest first, each of them once."""
+
+    name: str | None
+    """For `thread:`; None while the message is not in the index of conversations."""
+    messages: tuple[ArchivedMessage, ...]
+    count: int
+    """Of all its messages there, of which a long one shows some; of those shown while it is not indexed."""
+    people: tuple[ConversationPerson, ...]
+    problems: tuple[ShardProblem, ...] = ()
+
+
 TimeLeft = Callable[[], float]
 """Seconds until a query is given up."""
 
@@ -116,6 +135,9 @@ class SearchQuestion(Protocol):
 
     def thread(self, thread_id: str, newest: int | None, before: int | None) -> tuple[ArchivedMessage, ...]: ...
 
+    def at(self, places: Sequence[tuple[str, int]]) -> tuple[ArchivedMessage, ...]:
+        """The messages at these places of the index of conversations, in any order."""
+
     def threads(self, thread_ids: Sequence[str], newest: int) -> tuple[ArchivedMessage, ...]:
         """Of all these conversations together the newest so many messages, newest first."""
 
@@ -125,6 +147,15 @@ class SearchQuestions(Protocol):
 
     def accounts(self) -> list[str]:
         """Accounts whose mail can be searched."""
+
+    def conversation_named(self, name: str) -> str | None:
+        """The conversation that has or had this name; None where there is none."""
+
+    def conversations_of(self, messages: Sequence[ArchivedMessage]) -> list[str | None]:
+        """The name of each one's conversation; None where it is not indexed yet."""
+
+    def members(self, conversations: Sequence[str], accounts: Sequence[str] | None) -> ConversationMembers:
+        """Of all these conversations together."""
 
     def close(self) -> None: ...
 
@@ -289,6 +320,43 @@ class Search:
         messages = ask.thread(thread_id, newest, before)
         return ArchivedThread(messages, ask.problems)
 
+    def conversation(
+        self,
+        message: ArchivedMessage,
+        *,
+        accounts: Sequence[str] | None = None,
+        newest: int | None = None,
+        before: int | None = None,
+    ) -> ArchivedConversation:
+        """The conversation of a message, in all accounts or in these, spam and trash too. Of copies of one message, the
+        one in the message's own account is given. Mail that is not indexed yet is found by its thread there."""
+        [name] = self._archive.conversations_of([message])
+        thread = self.thread(message.account, message.thread_id, newest=newest, before=before)
+        if name is None:
+            return ArchivedConversation(None, thread.messages, len(thread.messages), (), thread.problems)
+        indexed = self._archive.conversations_of(thread.messages)
+        late = [each for each, known in zip(thread.messages, indexed, strict=True) if known is None]
+        found = self._archive.members([name], None if accounts is None else list(map(account_name, accounts)))
+        members = without_copies(found.members, message.account)
+        earlier = sorted((each for each in members if before is None or each.row_id < before), key=_by_row)
+        ask = self._question(EVERYTHING, accounts)
+        messages = ask.at([(each.place, each.row_id) for each in earlier[-newest if newest else 0 :]])
+        latest = sorted([*messages, *late], key=lambda each: each.row_id)[-newest if newest else 0 :]
+        ordered = sorted(latest, key=lambda each: (each.date, each.row_id, each.shard))
+        problems = tuple(dict.fromkeys([*thread.problems, *ask.problems]))
+        return ArchivedConversation(name, tuple(ordered), len(members) + len(late), found.people, problems)
+
+    def conversation_names(self, messages: Sequence[ArchivedMessage]) -> list[str | None]:
+        """The name of each one's conversation; None where it is not indexed yet."""
+        return self._archive.conversations_of(messages) if messages else []
+
+    def in_conversations(self, names: Sequence[str], *, account: str, newest: int) -> ArchivedThreads:
+        """The newest so many messages of these conversations in an account. For a list, which shows many."""
+        members = self._archive.members(names, [account_name(account)]).members[:newest]
+        ask = self._question(EVERYTHING, [account])
+        messages = ask.at([(each.place, each.row_id) for each in members])
+        return ArchivedThreads(tuple(sorted(messages, key=lambda each: each.row_id, reverse=True)), ask.problems)
+
     def threads(self, account: str, thread_ids: Sequence[str], *, newest: int) -> ArchivedThreads:
         """The newest so many messages of these conversations, spam and trash too. For a list, which shows many."""
         ask = self._question(EVERYTHING, [account])
@@ -311,11 +379,30 @@ class Search:
         readable = query.encode("utf-8", "replace").decode()  # half a character can be in no mail, nor in a database
         node = parse(readable, int(self._clock.now().timestamp() * 1_000), strict=True)
         mine = with_own_addresses(node, lambda: self.accounts() if accounts is None else accounts)
+        mine = with_conversations(mine, lambda value: self._meant(value, accounts))
         return self._question(without_spam_and_trash(mine), accounts, patience_s)
+
+    def _meant(self, value: str, accounts: Sequence[str] | None) -> InConversation:
+        """The conversation that a person named: by its name, by a message's key or Message-ID, or by a thread."""
+        if (known := self._archive.conversation_named(value)) is not None:
+            return InConversation(known, ConversationBy.ROOT)
+        ask = self._question(EVERYTHING, self.accounts() if accounts is None else accounts)
+        message = ask.message(value) or next(iter(ask.thread(value, 1, None)), None)
+        if message is None and value.startswith("<"):
+            hits, _ = self._question(MessageId(value.strip("<>")), accounts).newest(1, None)
+            message = hits[0].message if hits else None
+        [name] = self._archive.conversations_of([message]) if message is not None else [None]
+        if name is not None:
+            return InConversation(name, ConversationBy.ROOT)
+        return InConversation(value if message is None else message.thread_id, ConversationBy.THREAD)
 
     def _question(self, node: Node, accounts: Sequence[str] | None, patience_s: float | None = None) -> SearchQuestion:
         deadline = self._clock.monotonic() + (self._patience_s if patience_s is None else patience_s)
         return self._archive.ask(node, accounts, lambda: deadline - self._clock.monotonic())
+
+
+def _by_row(member: ConversationMember) -> tuple[int, str]:
+    return member.row_id, member.place
 
 
 def _sort(sort: Sort | str) -> Sort:

@@ -170,8 +170,20 @@ class ConversationMessage(MessageSummary):
     is_cut: bool
 
 
+class PersonInConversation(Reply):
+    address: str
+    wrote: int
+    received: int
+
+
 class ConversationReply(Reply):
     subject: str
+    conversation: str | None
+    """Its name: `thread:` and this finds all of it. Null while it is not indexed."""
+    count: int
+    """Of all its messages, in every mailbox that may be read; copies of one are counted once."""
+    people: list[PersonInConversation]
+    """How many messages each wrote and received, those who wrote most first."""
     messages: list[ConversationMessage]
     """Oldest first."""
     has_older: bool

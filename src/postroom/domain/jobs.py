@@ -202,6 +202,10 @@ ARCHIVE_INDEX = JobType(
     "archive.index", KeyUse.REPEATABLE, time_limit=timedelta(hours=1), keep_completed=20, in_history=True
 )
 """Read attachments that wait and index their text, newest mail first; comes back until none waits. Payload: none."""
+ARCHIVE_CONVERSATIONS = JobType(
+    "archive.conversations", KeyUse.REPEATABLE, time_limit=timedelta(hours=1), keep_completed=5, in_history=True
+)
+"""Index which messages belong together; comes back until none waits. Payload: none."""
 ARCHIVE_STATISTICS = JobType("archive.statistics", KeyUse.REPEATABLE, time_limit=timedelta(hours=1), keep_completed=5)
 SERIES_UPKEEP = JobType("series.upkeep", KeyUse.REPEATABLE, time_limit=timedelta(minutes=5), keep_completed=1)
 
@@ -218,6 +222,7 @@ CATALOGUE = JobCatalogue(
         SERIES_UPKEEP,
         ARCHIVE_STATISTICS,
         ARCHIVE_INDEX,
+        ARCHIVE_CONVERSATIONS,
         BACKFILL_UPKEEP,
         CONTACTS_EXPORT,
         CLASSIFY,
@@ -257,6 +262,7 @@ _CADENCES = {
     CONTACTS_EXPORT: "every 15m",
     ARCHIVE_STATISTICS: "every 15m",
     ARCHIVE_INDEX: "every 10m",
+    ARCHIVE_CONVERSATIONS: "every 2m",
     LEARNING_VERDICTS: "every 1m",
 }
 FIXED_SCHEDULES = tuple(Schedule(job_type.name, job_type.name, cadence) for job_type, cadence in _CADENCES.items())

@@ -20,6 +20,7 @@ from postroom.domain.errors import BadInput
 from postroom.mail.addresses import Address, canonical_address, canonical_set
 from postroom.mail.charsets import encode_words
 from postroom.mail.parsing import ParsedMail
+from postroom.mail.subjects import REPLY_MARK
 
 _LINE = 76
 _LONGEST_WORD = 900  # RFC 5322 allows 998 a line
@@ -205,7 +206,6 @@ REPORT_HEADER = "X-Postroom-Digest"
 """Of a report by Postroom to its owner, who sends it to himself. It is not judged when it arrives."""
 _EXTRA_NAME = re.compile(r"X-[A-Za-z0-9-]{1,70}")
 _AUTO_SUBMITTED = frozenset({"auto-replied", "auto-generated"})
-_REPLY_MARK = re.compile(r"(?i)^\s*(re|aw|sv|antw)(\[\d+\])?\s*:")
 
 
 @dataclass(frozen=True)
@@ -333,7 +333,7 @@ def reply_to(
         from_=from_,
         to=recipients,
         cc=cc,
-        subject=marked_subject("Re:", original.subject, _REPLY_MARK),
+        subject=marked_subject("Re:", original.subject, REPLY_MARK),
         text=text,
         html=html,
         in_reply_to=_usable_id(original.message_id),

@@ -95,11 +95,7 @@ class ParsedMail:
     @property
     def list_id(self) -> str | None:
         """The list's identifier without its description, in lowercase."""
-        value = self.headers.text("List-ID")
-        if value is None:
-            return None
-        found = _ID.search(value)
-        return (found[1] if found else value).lower() or None
+        return list_id_of(self.headers)
 
     @property
     def has_list_unsubscribe(self) -> bool:
@@ -214,7 +210,7 @@ def _meta_charset(part: MimePart, data: bytes) -> str | None:
 
 
 def _assemble(headers: Headers, content: _Content, problems: list[str]) -> ParsedMail:
-    message_id = _first_id(headers.get("Message-ID"))
+    message_id = message_id_in(headers.get("Message-ID"))
     date = parse_date(headers.get("Date"))
     for name, value in (("Message-ID", message_id), ("Date", date)):
         if value is None:
@@ -222,8 +218,8 @@ def _assemble(headers: Headers, content: _Content, problems: list[str]) -> Parse
     return ParsedMail(
         headers=headers,
         message_id=message_id,
-        in_reply_to=_first_id(headers.get("In-Reply-To")),
-        references=_ids(headers.get("References")),
+        in_reply_to=message_id_in(headers.get("In-Reply-To")),
+        references=message_ids_in(headers.get("References")),
         from_=parse_addresses(*headers.get_all("From")),
         sender=parse_addresses(*headers.get_all("Sender")),
         reply_to=parse_addresses(*headers.get_all("Reply-To")),
@@ -241,7 +237,7 @@ def _assemble(headers: Headers, content: _Content, problems: list[str]) -> Parse
     )
 
 
-def _first_id(value: str | None) -> str | None:
+def message_id_in(value: str | None) -> str | None:
     """An id in angle brackets; a bare `left@right` gets the brackets that its sender forgot."""
     if value is None:
         return None
@@ -252,10 +248,19 @@ def _first_id(value: str | None) -> str | None:
     return f"<{bare[0]}>" if bare else None
 
 
-def _ids(value: str | None) -> tuple[str, ...]:
+def message_ids_in(value: str | None) -> tuple[str, ...]:
     """The ids of a chain; of an endless one the first, which names the conversation, and the latest."""
     ids = [f"<{found}>" for found in _ID.findall(value or "")]
     return tuple(ids if len(ids) <= MAX_REFERENCES else [ids[0], *ids[1 - MAX_REFERENCES :]])
+
+
+def list_id_of(headers: Headers) -> str | None:
+    """The list's identifier without its description, in lowercase."""
+    value = headers.text("List-ID")
+    if value is None:
+        return None
+    found = _ID.search(value)
+    return (found[1] if found else value).lower() or None
 
 
 def parse_date(value: str | None) -> datetime | None:

@@ -121,6 +121,42 @@ def test_what_a_search_finds_is_exported_as_a_table(postroom: Postroom, tmp_path
     assert postroom("export", "csv", "--out", out).returncode == 2  # never over another file
 
 
+@pytest.mark.req("FD-5")
+def test_a_conversation_of_several_mailboxes_is_shown_searched_and_exported(
+    postroom: Postroom, tmp_path: Path, home: Path
+) -> None:
+    """Half of it was imported into one mailbox, half into another; the references of the last were cut."""
+    first = {"Message-ID": "<one@x.example>", "Date": "Mon, 05 Jan 2026 12:00:00 +0000"}
+    second = {"Message-ID": "<two@x.example>", "In-Reply-To": "<one@x.example>"}
+    third = {"Message-ID": "<three@x.example>", "In-Reply-To": "<two@x.example>"}
+    write_mbox(tmp_path / "a.mbox", [letter("Lunch", headers=first), letter("Re: Lunch", headers=third)])
+    write_mbox(tmp_path / "b.mbox", [letter("Re: Lunch", "Noodles.\n", headers=second), letter("Other", "No.\n")])
+    postroom("import", "mbox", tmp_path / "a.mbox", "--account", ME)
+    postroom("import", "mbox", tmp_path / "b.mbox", "--account", "old@example.com")
+    assert postroom.printed("archive", "conversations") == {"added": 4, "messages": 4, "conversations": 1}
+    assert (
+        b"4 messages are indexed, 0 of them now. Conversations of two messages or more: 1."
+        in postroom("archive", "conversations").stdout
+    )
+    shown = postroom.printed("show", "<three@x.example>")
+    name = shown["conversation"]["name"]
+    assert shown["conversation"]["messages"] == 3
+    assert shown["conversation"]["people"][0] == {"address": "ann@friends.example", "wrote": 3, "received": 0}
+    assert f"3 messages of ann@friends.example (3); `postroom search thread:{name}`" in (
+        postroom("show", "<one@x.example>").stdout.decode()
+    )
+    for query in (f"thread:{name}", f"thread:{shown['message']['key']}", "has:conversation"):
+        assert postroom.printed("search", query, "--count")["messages"] == 3
+    assert postroom.printed("search", "thread:<one@x.example> noodles", "--count")["messages"] == 1
+    for format in ("csv", "mbox"):
+        out = tmp_path / f"out.{format}"
+        done = postroom("export", format, "--query", f"thread:{name}", "--out", out)
+        assert (done.returncode, done.stdout.startswith(b"Exported 3 messages")) == (0, True)
+    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
+        assert sorted(row["account"] for row in csv.DictReader(file)) == ["old@example.com", ME, ME]
+    assert b"Noodles." in (tmp_path / "out.mbox").read_bytes()
+
+
 def test_a_message_is_shown_without_driving_the_terminal(postroom: Postroom, mbox: Path) -> None:
     postroom("import", "mbox", mbox, "--account", ME)
     text = postroom("show", "<one@x.example>").stdout.decode()

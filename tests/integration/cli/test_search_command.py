@@ -98,7 +98,7 @@ def test_an_answer_with_a_gap_says_so(archive: Path) -> None:
     assert f"not searched: {ACCOUNT}/2025.db" in done.stderr
 
 
-@pytest.mark.req("UX-1")
+@pytest.mark.req("UX-1", "FD-5")
 def test_a_saved_search_is_run_by_its_name(archive: Path) -> None:
     async def save(app: App) -> None:
         search = SavedSearch("Lunch plans", "lunch subject:old", ACCOUNT, app.clock.now())

@@ -8,12 +8,14 @@ from typing import get_args
 import pytest
 from mcp.shared.exceptions import MCPError
 
+from postroom.archive.conversations.building import index_conversations
 from postroom.archive.messages import IncomingMail, Provenance
 from postroom.archive.statistics import StatisticsBy
 from postroom.contract.agent import StatisticsArguments
 from postroom.domain.errors import NotAllowed, NotFound
 from postroom.domain.roles import Caller, Permission, Role
 from postroom.switchboard.mcp_resources import PROMPTS, RESOURCES, AssistantLibrary
+from tests.support.conversations import mail as conversation_mail
 from tests.support.databases import on_sqlite
 from tests.support.mail import ME, letter
 from tests.support.switchboards import Bench, in_a_task, served, stranger
@@ -52,6 +54,26 @@ async def test_a_bound_token_reads_its_own_mailbox_only(bench: Bench) -> None:
     assert '"items":[]' in (await library.read(bound, "postroom://attention")).text
     counted = await bench.toolbox.call(bound, "archive_stats", {"by": "sender"})
     assert [row["messages"] for row in counted.wire()["rows"]] == [1]
+
+
+@on_sqlite
+@pytest.mark.req("FD-5")
+async def test_a_conversation_reaches_over_mailboxes_but_not_past_those_of_a_token(bench: Bench) -> None:
+    first = conversation_mail("first", to=ME)
+    answer = conversation_mail("second", answers="first", sender=OTHER, to="ann@x.example", day=1)
+    [mine] = await bench.archive.of(ME).store([first])
+    await bench.archive.of(OTHER).store([answer])
+    index_conversations(bench.archive.backend)
+    called = await bench.toolbox.call(agent(), "read_conversation", {"id": mine.key})
+    whole = called.wire()
+    assert [each["account"] for each in whole["messages"]] == [ME, OTHER]
+    assert (whole["count"], whole["has_older"]) == (2, False)
+    assert {"address": OTHER, "wrote": 1, "received": 0} in whole["people"]
+    bound = agent(Permission.READ, mailbox=ME)
+    part = (await bench.toolbox.call(bound, "read_conversation", {"id": mine.key})).wire()
+    assert [each["account"] for each in part["messages"]] == [ME]
+    assert part["count"] == 1
+    assert OTHER not in str(part)
 
 
 @on_sqlite

@@ -62,7 +62,7 @@ def test_a_row_stands_for_all_that_is_known_of_its_conversation() -> None:
     reply = message(5, "t", f"Me <{ME}>", "INBOX", "STARRED")
     first = message(1, "t", "Ann Example <ann@example.org>", "INBOX", "UNREAD", "work")
     other = message(4, "u", "Bob <bob@example.org>", "INBOX")
-    rows = conversations(listed(reply, other), [first, reply], {ME}, is_first=True)
+    rows = conversations(listed(reply, other), [first, reply], {ME}, {}, is_first=True)
     assert [(row.newest.key, row.keys, row.people) for row in rows] == [
         ("k5", ("k5", "k1"), ("Ann", "me")),
         ("k4", ("k4",), ("Bob",)),
@@ -74,13 +74,23 @@ def test_a_row_stands_for_all_that_is_known_of_its_conversation() -> None:
 
 def test_a_conversation_is_on_the_page_of_its_newest_message_only() -> None:
     newer, older, alone = message(9), message(3), message(4, "u")
-    assert [row.thread for row in conversations(listed(newer), [older], {ME}, is_first=True)] == ["t"]
-    assert [row.thread for row in conversations(listed(alone, older), [newer], {ME}, is_first=False)] == ["u"]
+    assert [row.thread for row in conversations(listed(newer), [older], {ME}, {}, is_first=True)] == ["t"]
+    assert [row.thread for row in conversations(listed(alone, older), [newer], {ME}, {}, is_first=False)] == ["u"]
     # A message that arrived while the page was read hides nothing on the first one.
-    assert [row.thread for row in conversations(listed(alone, older), [newer], {ME}, is_first=True)] == ["u", "t"]
+    assert [row.thread for row in conversations(listed(alone, older), [newer], {ME}, {}, is_first=True)] == ["u", "t"]
 
 
 def test_a_row_stands_for_a_limited_number_of_messages_the_newest() -> None:
     many = [message(number) for number in range(MOST_IN_ROW + 5)]
-    [row] = conversations(listed(many[-1]), many, {ME}, is_first=True)
+    [row] = conversations(listed(many[-1]), many, {ME}, {}, is_first=True)
     assert (len(row.keys), row.keys[0]) == (MOST_IN_ROW, many[-1].key)
+
+
+@pytest.mark.req("FD-5")
+def test_messages_of_several_threads_are_one_row_where_the_index_says_so() -> None:
+    """One that is not indexed yet is with its thread."""
+    first, reply, late, other = message(1, "t"), message(2, "u"), message(3, "u"), message(4, "v")
+    known = {(ME, "k1"): "c1", (ME, "k2"): "c1", (ME, "k4"): "c4"}
+    rows = conversations(listed(other, late), [first, reply], {ME}, known, is_first=True)
+    assert [(row.conversation, row.keys) for row in rows] == [("c4", ("k4",)), ("c1", ("k3", "k2", "k1"))]
+    assert conversations(listed(late), [], {ME}, {}, is_first=True)[0].conversation is None

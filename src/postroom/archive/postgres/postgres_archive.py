@@ -26,6 +26,7 @@ from postroom.archive.certificates import (
 )
 from postroom.archive.messages import SLOT_BITS, ArchivedMessage, account_name
 from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSession, Rows
+from postroom.archive.postgres.conversations import PostgresConversationIndex
 from postroom.archive.postgres.reader import PostgresArchiveReader
 from postroom.archive.postgres.schema import (
     ARCHIVER_LOCK,
@@ -241,6 +242,9 @@ class PostgresArchive:
 
     def search(self, clock: Clock | None = None) -> Search:
         return Search(PostgresQuestions(self._searching), clock, PATIENCE_S)
+
+    def conversations(self) -> PostgresConversationIndex:
+        return PostgresConversationIndex(self._connections)
 
     def writer(self, purpose: str) -> PostgresArchiveWriter:
         return PostgresArchiveWriter(self._connections)

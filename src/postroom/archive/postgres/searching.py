@@ -13,10 +13,20 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, assert_never
 
-from postroom.archive.folding import Fact, LabelIndex, fold, id_bounds, message_ids, size_bounds
+from postroom.archive.conversations.forest import HAS_CONVERSATION, IN_CONVERSATION, ConversationMembers
+from postroom.archive.folding import (
+    Fact,
+    LabelIndex,
+    fold,
+    id_bounds,
+    message_ids,
+    size_bounds,
+    without_conversations,
+)
 from postroom.archive.messages import LARGEST_ID, ArchivedMessage, account_name
 from postroom.archive.postgres.attachment_texts import texts_in
 from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSession, Rows, sayable
+from postroom.archive.postgres.conversations import PREFIX, has_index, opened_forest
 from postroom.archive.postgres.insertion import message_hash
 from postroom.archive.postgres.reader import COLUMNS, PostgresArchiveReader, read_row
 from postroom.archive.postgres.words import FOLDED_IN, all_of, around, phrase, words_of
@@ -118,6 +128,8 @@ class RowConditions:
                 return _labelled(self.labels.get(name, ()))
             case nodes.HasUserLabel():
                 return _labelled([label for name in self.of_the_user for label in self.labels[name]])
+            case nodes.InConversation() | nodes.HasConversation():
+                return _in_conversation(node)
             case nodes.Anywhere():
                 return RowCondition("TRUE")
             case _:
@@ -172,6 +184,18 @@ def _named(value: str) -> RowCondition:
     return RowCondition(found, ([message_hash(name) for name in names],))
 
 
+def _in_conversation(node: nodes.InConversation | nodes.HasConversation) -> RowCondition:
+    if isinstance(node, nodes.HasConversation):
+        return RowCondition(HAS_CONVERSATION.format(**_INDEX, id="m.id"))
+    if node.by is nodes.ConversationBy.ROOT:
+        return RowCondition(IN_CONVERSATION.format(**_INDEX, id="m.id", v="%s"), (node.value,))
+    found = (
+        "EXISTS (SELECT 1 FROM archive.register r WHERE r.account = m.account AND r.id = m.id "
+        "AND r.thread_id = ANY(%s))"
+    )
+    return RowCondition(found, (sayable([node.value]),))
+
+
 def _labelled(labels: Sequence[int]) -> RowCondition:
     found = (
         "EXISTS (SELECT 1 FROM archive.message_labels ml "
@@ -180,6 +204,13 @@ def _labelled(labels: Sequence[int]) -> RowCondition:
     return RowCondition(found, (list(labels),)) if labels else RowCondition("FALSE")
 
 
+_INDEX = {
+    "t": PREFIX,
+    "place": "(SELECT email FROM archive.accounts a WHERE a.account = m.account)",
+}
+_IDS_OF_CONVERSATION = (
+    f"SELECT c.id FROM {PREFIX}vertices v JOIN {PREFIX}members c ON c.vertex = v.vertex WHERE v.conversation = %s"
+)
 _WEIGHTS = "'{0.2, 0.4, 0.6, 1.0}'"  # body and the rest, recipients and file names, sender, subject
 _RARE = 256
 _FIRST = 100
@@ -207,6 +238,20 @@ class PostgresQuestions:
 
     def accounts(self) -> list[str]:
         return PostgresArchiveReader(self._connections).accounts()
+
+    def conversation_named(self, name: str) -> str | None:
+        with opened_forest(self._connections) as forest:
+            return None if forest is None else next(map(forest.named, sayable([name])), None)
+
+    def conversations_of(self, messages: Sequence[ArchivedMessage]) -> list[str | None]:
+        with opened_forest(self._connections) as forest:
+            if forest is None:
+                return [None] * len(messages)
+            return forest.conversations_of([(each.account, each.row_id) for each in messages])
+
+    def members(self, conversations: Sequence[str], accounts: Sequence[str] | None) -> ConversationMembers:
+        with opened_forest(self._connections) as forest:
+            return ConversationMembers((), ()) if forest is None else forest.members(conversations, accounts)
 
     def close(self) -> None:
         """The connections belong to the archive and stay open."""
@@ -268,6 +313,15 @@ class PostgresQuestion:
         messages = self._registered("r.thread_id = ANY(%s) AND r.id < %s", (sayable([thread_id]), bound), newest)
         return tuple(sorted(messages, key=lambda message: (message.date, message.row_id, message.shard)))
 
+    def at(self, places: Sequence[tuple[str, int]]) -> tuple[ArchivedMessage, ...]:
+        found: list[ArchivedMessage] = []
+        sql = f"SELECT {COLUMNS} FROM archive.messages m WHERE m.account = %s AND m.id = ANY(%s)"
+        with self._connections.session() as session:
+            for account, email in _accounts(session, self._names).items():
+                ids = [row_id for place, row_id in places if place == email]
+                found += [read_row(row) for row in session.query(sql, (account, ids))] if ids else []
+        return tuple(found)
+
     def threads(self, thread_ids: Sequence[str], newest: int) -> tuple[ArchivedMessage, ...]:
         messages = self._registered("r.thread_id = ANY(%s)", (sayable(thread_ids),), newest)
         return tuple(sorted(messages, key=lambda message: message.row_id, reverse=True))
@@ -323,7 +377,7 @@ class _Asked:
             if label is not None:
                 self._labels[name].append(label)
         index = LabelIndex((label, name) for _, _, label, name in rows if label is not None)
-        folded = fold(node, index)
+        folded = fold(node if not _asks_the_index(node) or has_index(session) else without_conversations(node), index)
         whole = RowConditions(self._labels, index.of_the_user).of(folded)
         self._narrow = list(self._narrowed(folded))
         self._where = joined("AND", [*self._narrow, *self._following(), whole], empty="TRUE")
@@ -432,6 +486,9 @@ class _Asked:
                     yield RowCondition("m.id = ANY(%s)", (ids,))
             elif isinstance(part, nodes.MessageId):
                 yield self._named(part)
+            elif isinstance(part, nodes.InConversation) and part.by is nodes.ConversationBy.ROOT:
+                rows = self._db.query(_IDS_OF_CONVERSATION, (part.value,))
+                yield RowCondition("m.id = ANY(%s)", ([row_id for (row_id,) in rows],))
 
     def _named(self, part: nodes.MessageId) -> RowCondition:
         hashes = RowConditions({}, ()).of(part).values[0]
@@ -446,6 +503,18 @@ class _Asked:
         if self._time_left() <= 0:
             raise BadInput("query", "this takes too long; narrow it, with dates for example")
         return self._db.query(sql, values)
+
+
+def _asks_the_index(node: nodes.Node) -> bool:
+    match node:
+        case nodes.And(parts) | nodes.Or(parts):
+            return any(map(_asks_the_index, parts))
+        case nodes.Not(part):
+            return _asks_the_index(part)
+        case nodes.InConversation() | nodes.HasConversation():
+            return True
+        case _:
+            return False
 
 
 def _accounts(session: ArchiveSession, names: Sequence[str] | None) -> dict[int, str]:

@@ -25,6 +25,7 @@ from postroom.archive.shards import ownership as sync_mark
 from postroom.archive.shards.catalogue import settle_lost, shards_of
 from postroom.archive.shards.certificates import CERTIFICATES_FILE as CERTIFICATES
 from postroom.archive.shards.certificates import Certificates
+from postroom.archive.shards.conversations import FileConversationIndex
 from postroom.archive.shards.ownership import SYNC_MARK_FILE as SYNC_MARK
 from postroom.archive.shards.ownership import Ownership
 from postroom.archive.shards.reader import FileArchiveReader, ShardReader, portions, shards_on_disk
@@ -153,6 +154,9 @@ class FileArchive:
 
     def search(self, clock: Clock | None = None) -> Search:
         return search_shards(self.root, clock)
+
+    def conversations(self) -> FileConversationIndex:
+        return FileConversationIndex(self.root)
 
     def writer(self, purpose: str) -> FileArchiveWriter:
         return FileArchiveWriter(self.root, self._settings, purpose)

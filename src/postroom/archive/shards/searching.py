@@ -18,7 +18,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from postroom.archive.folding import LabelIndex, fold, labels_in, without_attachment_text
+from postroom.archive.conversations.forest import ConversationMembers
+from postroom.archive.folding import LabelIndex, fold, labels_in, without_attachment_text, without_conversations
 from postroom.archive.messages import LARGEST_ID, ArchivedMessage, ShardName, account_name, parse_filename, year_of
 from postroom.archive.search import (
     MOST_RANKED,
@@ -34,8 +35,9 @@ from postroom.archive.search import (
 )
 from postroom.archive.shards import selecting
 from postroom.archive.shards.attachment_texts import texts_in
+from postroom.archive.shards.conversations import CONVERSATIONS_FILE, attach, opened_forest
 from postroom.archive.shards.reader import MESSAGE_COLUMNS, ShardReader, shards_on_disk
-from postroom.archive.shards.selecting import Select, Statement
+from postroom.archive.shards.selecting import THIS_SHARD, Select, Statement
 from postroom.archive.snippets import attachment_snippets, shown, shown_of_attachments, snippet
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, Fatal, PostroomError, Retryable
@@ -53,8 +55,9 @@ Found = tuple[ShardName, int]
 class ShardQuestions:
     """Everything that can be asked of these shards."""
 
-    def __init__(self, shards: Shards) -> None:
+    def __init__(self, shards: Shards, root: Path) -> None:
         self._shards = shards
+        self._root = root
         self._threads = ThreadPoolExecutor(min(8, os.cpu_count() or 1), thread_name_prefix="search")
 
     def ask(self, node: Node, accounts: Sequence[str] | None, time_left: TimeLeft) -> ShardQuestion:
@@ -62,6 +65,20 @@ class ShardQuestions:
 
     def accounts(self) -> list[str]:
         return sorted({name.account for name in self._shards.names(None)})
+
+    def conversation_named(self, name: str) -> str | None:
+        with opened_forest(self._root) as forest:
+            return None if forest is None else forest.named(name)
+
+    def conversations_of(self, messages: Sequence[ArchivedMessage]) -> list[str | None]:
+        with opened_forest(self._root) as forest:
+            if forest is None:
+                return [None] * len(messages)
+            return forest.conversations_of([(each.shard, each.row_id) for each in messages])
+
+    def members(self, conversations: Sequence[str], accounts: Sequence[str] | None) -> ConversationMembers:
+        with opened_forest(self._root) as forest:
+            return ConversationMembers((), ()) if forest is None else forest.members(conversations, accounts)
 
     def close(self) -> None:
         self._threads.shutdown()
@@ -163,6 +180,16 @@ class ShardQuestion:
         latest = sorted(messages, key=lambda message: message.row_id, reverse=True)[:newest]
         return tuple(sorted(latest, key=lambda message: (message.date, message.row_id, message.shard)))
 
+    def at(self, places: Sequence[tuple[str, int]]) -> tuple[ArchivedMessage, ...]:
+        by_shard: dict[str, list[int]] = {}
+        for place, row_id in places:
+            by_shard.setdefault(place, []).append(row_id)
+        found: list[ArchivedMessage] = []
+        for name in self._names:
+            if (ids := by_shard.get(str(name))) is not None:
+                found += (self._ask(name, partial(_messages_in, row_ids=ids)) or {}).values()
+        return tuple(found)
+
     def threads(self, thread_ids: Sequence[str], newest: int) -> tuple[ArchivedMessage, ...]:
         marks = ", ".join("?" * len(thread_ids))
         ids = f"SELECT id FROM messages WHERE thread_id IN ({marks}) ORDER BY id DESC LIMIT ?"  # from the index alone
@@ -230,9 +257,10 @@ class ShardQuestion:
     def _selects(self, reader: SearchReader, *, by_text: bool = False) -> list[Select]:
         """One plan serves all shards that look the same to this query, and most do."""
         labels = reader.labels()
-        seen = (labels.as_seen_by(self._labels), by_text, reader.has_texts)
+        seen = (labels.as_seen_by(self._labels), by_text, reader.has_texts, reader.has_conversations)
         if seen not in self._plans:
             node = self._node if reader.has_texts else without_attachment_text(self._node)
+            node = node if reader.has_conversations else without_conversations(node)
             self._plans[seen] = selecting.selects(fold(node, labels), labels, by_text=by_text)
         return self._plans[seen]
 
@@ -251,6 +279,10 @@ class ShardQuestion:
             with self._lock:
                 self._problems[name] = error.message
             return None
+
+
+def _messages_in(reader: SearchReader, row_ids: Sequence[int]) -> dict[int, ArchivedMessage]:
+    return reader.messages(row_ids)
 
 
 def _year(name: ShardName) -> int:
@@ -285,6 +317,10 @@ class SearchReader(ShardReader):
     def __init__(self, root: Path, name: ShardName) -> None:
         super().__init__(root, name)
         self._file = _identity(self._path)
+        self._index = root / CONVERSATIONS_FILE
+        self._index_file = _identity(self._index)
+        self._connection.create_function(THIS_SHARD, 0, lambda: str(name), deterministic=True)
+        self.has_conversations = attach(self, root)
         self._connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         self._labels = LabelIndex(())
         self._version: object = None
@@ -294,8 +330,9 @@ class SearchReader(ShardReader):
         self._connection.set_progress_handler(lambda: self._is_late(), _STEPS)
 
     def is_of_this_file(self) -> bool:
-        """False: another file stands under the shard's name now, because it was rebuilt."""
-        return self._file == _identity(self._path)
+        """False: another file stands under the shard's name now, because it was rebuilt; or under that of the index of
+        conversations."""
+        return self._file == _identity(self._path) and self._index_file == _identity(self._index)
 
     def give_up_when(self, is_late: Callable[[], bool]) -> None:
         """Break a query off as soon as this says so."""
@@ -438,4 +475,4 @@ def snippets(reader: SearchReader, node: Node, row_ids: Sequence[int]) -> dict[i
 
 def search_shards(root: Path, clock: Clock | None = None, patience_s: float = 30.0) -> Search:
     """A search over the shards below a folder."""
-    return Search(ShardQuestions(ShardFolder(root)), clock, patience_s)
+    return Search(ShardQuestions(ShardFolder(root), root), clock, patience_s)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal, assert_never
 
+from postroom.archive.conversations.forest import HAS_CONVERSATION, IN_CONVERSATION
 from postroom.archive.folding import Fact, LabelIndex, id_bounds, message_ids, size_bounds
 from postroom.archive.messages import first_id
 from postroom.archive.shards.shard_file import LARGE_MESSAGE_BYTES
@@ -22,8 +23,11 @@ from postroom.mail.query import span
 from postroom.mail.query.nodes import (
     And,
     Anywhere,
+    ConversationBy,
     HasAttachment,
+    HasConversation,
     HasUserLabel,
+    InConversation,
     Labelled,
     MessageId,
     Node,
@@ -102,6 +106,9 @@ def _joined_text(word: str, parts: Sequence[Node]) -> str:
     return inner if len(parts) == 1 else f"({inner})"
 
 
+THIS_SHARD = "this_shard"
+"""A function that gives the name of the shard that is asked."""
+_INDEX = {"t": "conversations.", "place": f"{THIS_SHARD}()"}
 BY_FACTS = "INDEXED BY messages_facts"  # its rows are short, those of the table are long
 LABEL = "(SELECT label FROM labels WHERE name = ?)"  # by name: its number is another one in every shard
 _SHALLOW = 4
@@ -157,10 +164,19 @@ class ShardConditions:
                 return ShardCondition(found, (name,))
             case HasUserLabel():
                 return self._has_one_of(self.labels.of_the_user)
+            case InConversation():
+                return self._in_conversation(node)
+            case HasConversation():
+                return ShardCondition(HAS_CONVERSATION.format(**_INDEX, id=self.id))
             case Anywhere():
                 return ShardCondition("TRUE")
             case _:
                 assert_never(node)
+
+    def _in_conversation(self, node: InConversation) -> ShardCondition:
+        if node.by is ConversationBy.ROOT:
+            return ShardCondition(IN_CONVERSATION.format(**_INDEX, id=self.id, v="?"), (node.value,))
+        return ShardCondition(f"{self._column('thread_id')} = ?", (node.value,))
 
     def _has_one_of(self, names: Sequence[str]) -> ShardCondition:
         labels = f"SELECT label FROM labels WHERE name IN ({', '.join('?' * len(names))})"
@@ -170,7 +186,7 @@ class ShardConditions:
     def _column(self, name: str) -> str:
         if self.has_message_row:
             return f"driver.{name}"
-        index = "" if name == "message_id" else BY_FACTS
+        index = "" if name in ("message_id", "thread_id") else BY_FACTS
         return f"(SELECT {name} FROM messages {index} WHERE id = {self.id})"
 
 
@@ -385,6 +401,9 @@ def _select(alternative: Alternative, labels: LabelIndex, *, by_text: bool) -> S
     label = _narrowest([fact for fact in alternative.facts if isinstance(fact, Labelled)], labels)
     if named is not None:
         return _by_message_id(alternative, named, labels)
+    conversation = next((fact for fact in alternative.facts if isinstance(fact, InConversation)), None)
+    if conversation is not None:
+        return _by_conversation(alternative, conversation, labels)
     if label is not None and labels.is_rare(label.label):
         return _by_label(alternative, label, labels)
     if any(isinstance(fact, Size) and (fact.over or 0) >= LARGE_MESSAGE_BYTES for fact in alternative.facts):
@@ -417,6 +436,12 @@ def _by_message_id(alternative: Alternative, named: MessageId, labels: LabelInde
     conditions = ShardConditions("driver.id", labels, has_message_row=True)
     driver = ShardCondition("driver.message_id IN (?, ?)", message_ids(named.value))
     return _driven("messages", conditions, alternative, (driver,), done=named, text=_text(alternative))
+
+
+def _by_conversation(alternative: Alternative, conversation: InConversation, labels: LabelIndex) -> Select:
+    conditions = ShardConditions("driver.id", labels, has_message_row=True)
+    driver = conditions.of(conversation)
+    return _driven("messages", conditions, alternative, (driver,), done=conversation, text=_text(alternative))
 
 
 def _of_the_large(alternative: Alternative, labels: LabelIndex) -> Select:

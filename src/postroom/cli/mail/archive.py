@@ -14,6 +14,7 @@ from postroom import settings
 from postroom.accounts.account import Account
 from postroom.app import App
 from postroom.archive.certificates import Certificate, RemovalAction, RemovalResult
+from postroom.archive.conversations.building import index_conversations
 from postroom.archive.coverage import PartState, TextCoverage, UnindexedPart, added_up, reader_version
 from postroom.archive.service import open_archive
 from postroom.cli.session import AccountOption, chosen_accounts, stopped_by_signals, with_app
@@ -141,6 +142,30 @@ def coverage(
             ["all", f"{sum(whole.bodies.values()):,}", f"{sum(whole.attachments.values()):,}", f"{whole.parts:,}"],
         ],
         empty="The archive holds no mail.",
+    )
+
+
+@app.command()
+def conversations(json: JsonOption = False) -> None:
+    """Index which messages belong together, as far as that is not done, and count the conversations.
+
+    A running Postroom does this by itself every two minutes. Stopped or killed, it goes on where it was.
+    """
+    with open_archive(settings.load()) as place:
+        with place.reader() as reader:
+            messages = reader.count()
+        with place.conversations() as index:
+            waiting = max(messages - index.counts().messages, 0)
+        with _bar("Indexing conversations", waiting) as advance:
+            done = index_conversations(place, advance)
+        with place.conversations() as index:
+            counts = index.counts()
+    if json:
+        print_json({"added": done.added, "messages": counts.messages, "conversations": counts.conversations})
+        return
+    console.print(
+        f"{counts.messages:,} messages are indexed, {done.added:,} of them now. "
+        f"Conversations of two messages or more: {counts.conversations:,}."
     )
 
 

@@ -14,7 +14,15 @@ from postroom import settings
 from postroom.archive.backend import ArchiveBackend
 from postroom.archive.exporting import output_folder, write_under_free_name
 from postroom.archive.messages import ArchivedAttachment, ArchivedMessage, account_name
-from postroom.archive.search import SearchCount, SearchHit, SearchPage, ShardProblem, Snippet, Sort
+from postroom.archive.search import (
+    ArchivedConversation,
+    SearchCount,
+    SearchHit,
+    SearchPage,
+    ShardProblem,
+    Snippet,
+    Sort,
+)
 from postroom.archive.service import open_archive
 from postroom.cli.terminal import JsonOption, console, errors, print_json, print_table, shown
 from postroom.domain.errors import BadInput, Fatal, NotFound
@@ -23,6 +31,7 @@ from postroom.mail.query import QueryError
 
 _MOST_CONTEXT = 60
 _PAGE = 200
+_MOST_SHOWN = 100
 _INDENT = " " * 18
 
 
@@ -184,6 +193,8 @@ def show(
             _list(listed, json=json)
             return
         parsed = archive.parsed(message)
+        with place.search() as search:
+            conversation = search.conversation(message, newest=_MOST_SHOWN)
     if extract is not None:
         _extract(parsed, extract, out, json=json)
     elif json:
@@ -192,10 +203,15 @@ def show(
             "attachments": listed,
             "problems": _problems(message, parsed),
             "trouble": parsed.trouble,
+            "conversation": {
+                "name": conversation.name,
+                "messages": conversation.count,
+                "people": conversation.people,
+            },
         }
         print_json({"message": message, **details})
     else:
-        _print_message(message, parsed, listed)
+        _print_message(message, parsed, listed, conversation)
 
 
 def _problems(message: ArchivedMessage, parsed: ParsedMail) -> list[str]:
@@ -227,7 +243,12 @@ def _list(attachments: list[ArchivedAttachment], *, json: bool) -> None:
     )
 
 
-def _print_message(message: ArchivedMessage, parsed: ParsedMail, attachments: list[ArchivedAttachment]) -> None:
+def _print_message(
+    message: ArchivedMessage,
+    parsed: ParsedMail,
+    attachments: list[ArchivedAttachment],
+    conversation: ArchivedConversation,
+) -> None:
     facts = {
         "key": message.key,
         "account": message.account,
@@ -239,6 +260,7 @@ def _print_message(message: ArchivedMessage, parsed: ParsedMail, attachments: li
         "labels": ", ".join(message.labels),
         "source": message.provenance,
         "deleted": shown(message.deleted_at_source) if message.deleted_at_source else "",
+        "conversation": _conversation(message, conversation),
         "attachments": ", ".join(f"{a.number}: {a.filename or a.content_type}" for a in attachments),
         "problems": "" if parsed.trouble else "; ".join(_problems(message, parsed)),
     }
@@ -252,6 +274,14 @@ def _print_message(message: ArchivedMessage, parsed: ParsedMail, attachments: li
             f"Its exact bytes are in the archive; `postroom show {message.key} --raw` writes them."
         )
     console.print(f"\n{_harmless(text)}", markup=False, soft_wrap=True)
+
+
+def _conversation(message: ArchivedMessage, conversation: ArchivedConversation) -> str:
+    if conversation.count < 2:
+        return ""
+    people = ", ".join(f"{each.address} ({each.wrote})" for each in conversation.people if each.wrote)
+    query = f"`postroom search thread:{conversation.name or message.key}`"
+    return f"{conversation.count} messages{f' of {people}' if people else ''}; {query} finds them"
 
 
 def _harmless(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The mail list as conversations: one row for the messages of a thread that a page has read.
+"""The mail list as conversations: one row for the messages of a conversation in a mailbox that a page has read.
 
 In a place that labels decide (the inbox, a label), a row stands for all of the conversation there: its other messages
 are looked up along an index, and it is on the page of its newest one only. In a search for words a row stands for
@@ -28,8 +28,10 @@ _MOST_ROUNDS = 4
 """Further pages that are read where all conversations of one are on earlier pages."""
 _MOST_PEOPLE = 3
 _CUT = "…"
-ThreadName = tuple[str, str]
-"""The mailbox of a conversation, and its id there."""
+ConversationName = tuple[str, str]
+"""A mailbox, and the name of a conversation; where that is not indexed yet, its thread there."""
+KnownNames = Mapping[tuple[str, str], str]
+"""The names of the conversations of messages, by their mailboxes and keys, as far as they are indexed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,9 @@ class ConversationRow:
     newest: search.MailRow
     """Of those that the row stands for; it has the snippet."""
     thread: str
+    """Of the newest, in its mailbox."""
+    conversation: str | None
+    """Its name, the same in all mailboxes; null while it is not indexed."""
     people: tuple[str, ...]
     """Who wrote, oldest first, short; `me` for an own address, and an ellipsis where some are left out."""
     keys: tuple[str, ...]
@@ -86,25 +91,45 @@ async def _page(shared: SharedServices, wanted: search.MailQuery) -> Conversatio
     else:
         found = await search.find_mail(shared, wanted)
         others = await _others(shared, found, wanted)
-    rows = conversations(found.hits, others, found.accounts, is_first=found.previous is None)
+    messages = [*(hit.message for hit in found.hits), *others]
+    names = await asyncio.to_thread(_known_names, shared, messages)
+    rows = conversations(found.hits, others, found.accounts, names, is_first=found.previous is None)
     return ConversationList(rows, found.next, found.previous, found.problems, found.accounts)
 
 
+def _known_names(shared: SharedServices, messages: Sequence[ArchivedMessage]) -> KnownNames:
+    found = shared.search.conversation_names(messages)
+    return {(each.account, each.key): name for each, name in zip(messages, found, strict=True) if name is not None}
+
+
 def conversations(
-    hits: Sequence[search.TieredHit], others: Iterable[ArchivedMessage], own: Collection[str], *, is_first: bool
+    hits: Sequence[search.TieredHit],
+    others: Sequence[ArchivedMessage],
+    own: Collection[str],
+    known: KnownNames,
+    *,
+    is_first: bool,
 ) -> list[ConversationRow]:
     """In the order of the hits. On a later page, those with a newer message are left out: an earlier page has them."""
-    by_thread: defaultdict[ThreadName, list[search.TieredHit]] = defaultdict(list)
+    messages = [*others, *(hit.message for hit in hits)]
+    in_thread = {_thread(each): known[each.account, each.key] for each in messages if (each.account, each.key) in known}
+
+    def name_of(message: ArchivedMessage) -> ConversationName:
+        indexed = known.get((message.account, message.key)) or in_thread.get(_thread(message))
+        return message.account, indexed or message.thread_id
+
+    by_name: defaultdict[ConversationName, list[search.TieredHit]] = defaultdict(list)
     for hit in hits:
-        by_thread[_name(hit.message)].append(hit)
-    members: defaultdict[ThreadName, dict[str, ArchivedMessage]] = defaultdict(dict)
-    for message in (*others, *(hit.message for hit in hits)):
-        members[_name(message)][message.key] = message
+        by_name[name_of(hit.message)].append(hit)
+    members: defaultdict[ConversationName, dict[str, ArchivedMessage]] = defaultdict(dict)
+    for message in messages:
+        members[name_of(message)][message.key] = message
     rows: list[ConversationRow] = []
-    for name, mine in by_thread.items():
+    for name, mine in by_name.items():
         together = sorted(members[name].values(), key=lambda message: message.row_id, reverse=True)
         if is_first or together[0].row_id <= hits[0].message.row_id:
-            rows.append(_row(mine[0], together[:MOST_IN_ROW], own))
+            is_indexed = name[1] in known.values()
+            rows.append(_row(mine[0], together[:MOST_IN_ROW], own, name[1] if is_indexed else None))
     return rows
 
 
@@ -134,11 +159,14 @@ def _short(name: str) -> str:
     return (words[0].partition("@")[0] or words[0]) if words else name
 
 
-def _row(first: search.TieredHit, together: Sequence[ArchivedMessage], own: Collection[str]) -> ConversationRow:
+def _row(
+    first: search.TieredHit, together: Sequence[ArchivedMessage], own: Collection[str], conversation: str | None
+) -> ConversationRow:
     labels = dict.fromkeys(label for message in together for label in message.labels)
     return ConversationRow(
         newest=search.row_of(first.hit, first.tier),
         thread=first.message.thread_id,
+        conversation=conversation,
         people=people_of(reversed(together), own),
         keys=tuple(message.key for message in together),
         starred_keys=tuple(message.key for message in together if search.STARRED in message.labels),
@@ -155,20 +183,24 @@ async def _others(shared: SharedServices, found: search.FoundMail, wanted: searc
     place = label_place(wanted.whole_query, now)
     if not found.hits or not place.is_all:
         return []
-    threads: defaultdict[str, set[str]] = defaultdict(set)
-    for account, thread in map(_name, (hit.message for hit in found.hits)):
-        threads[account].add(thread)
-    read = await asyncio.to_thread(_read, shared, threads)
+    read = await asyncio.to_thread(_read, shared, [hit.message for hit in found.hits])
     return await _still_here(shared, read, place, now)
 
 
-def _read(shared: SharedServices, threads: Mapping[str, Collection[str]]) -> list[ArchivedMessage]:
+def _read(shared: SharedServices, hits: Sequence[ArchivedMessage]) -> list[ArchivedMessage]:
+    """By the index of conversations, and by the threads of the mailbox, which have the mail of the last minutes."""
+    threads: defaultdict[str, set[str]] = defaultdict(set)
+    names: defaultdict[str, set[str]] = defaultdict(set)
+    for hit, name in zip(hits, shared.search.conversation_names(hits), strict=True):
+        threads[hit.account].add(hit.thread_id)
+        names[hit.account].update([name] if name else [])
     newest = MOST_LOOKED_UP // len(threads)
-    return [
-        message
-        for account, ids in threads.items()
-        for message in shared.search.threads(account, sorted(ids), newest=newest).messages
-    ]
+    found: dict[tuple[str, str], ArchivedMessage] = {}
+    for account, ids in threads.items():
+        in_threads = shared.search.threads(account, sorted(ids), newest=newest)
+        indexed = shared.search.in_conversations(sorted(names[account]), account=account, newest=newest)
+        found |= {(each.account, each.key): each for each in (*in_threads.messages, *indexed.messages)}
+    return list(found.values())
 
 
 async def _still_here(
@@ -182,5 +214,5 @@ async def _still_here(
     return [each for each in current if place.has(each.labels)]
 
 
-def _name(message: ArchivedMessage) -> ThreadName:
+def _thread(message: ArchivedMessage) -> tuple[str, str]:
     return message.account, message.thread_id

@@ -21,8 +21,9 @@ from postroom.actions.requests import require_in_mailbox
 from postroom.app.remote_pictures import LoadedPictures, PictureLoader, is_allowed
 from postroom.app.serving import SharedServices
 from postroom.archive.backend import MailReader
+from postroom.archive.conversations.forest import ConversationPerson
 from postroom.archive.messages import ArchivedAttachment, ArchivedMessage, Provenance, account_name
-from postroom.archive.search import ArchivedThread, ShardProblem
+from postroom.archive.search import ArchivedConversation, ShardProblem
 from postroom.dashboard.actions.queries import ActionRow, DecisionMade, addresses, decision_about, row_of
 from postroom.dashboard.display.foreign_content import SafeHtml, safe_html
 from postroom.dashboard.mail.current import changes_under_way, labels_after
@@ -46,6 +47,7 @@ T = TypeVar("T")
 
 MOST_ADDRESSES = 200
 MOST_OF_A_THREAD = 100
+MOST_PEOPLE = 50
 LONGEST_TEXT = 200_000
 _MOST_HEADERS = 200
 _MOST_ATTACHMENTS = 200
@@ -125,6 +127,12 @@ class ThreadEntry:
 @dataclass(frozen=True, slots=True)
 class MailConversation:
     subject: str
+    name: str | None
+    """For a search with `thread:`; null while it is not indexed."""
+    count: int
+    """Of all its messages, in all mailboxes; copies of one are counted once."""
+    people: Sequence[ConversationPerson]
+    """How many messages each wrote and received, those who wrote most first."""
     entries: Sequence[ThreadEntry]
     """Oldest first."""
     before: int | None
@@ -183,24 +191,29 @@ async def read_html(
 
 
 async def read_conversation(
-    shared: SharedServices, account: str, key: str, before: int | None = None
+    shared: SharedServices, account: str, key: str, before: int | None = None, only: str | None = None
 ) -> MailConversation:
-    """The messages of a message's thread; of a very long one the newest, or those before a place."""
+    """The messages of a message's conversation, in all mailboxes or only in one; of a very long one the newest, or
+    those before a place."""
     message = await _find(shared, account, key)
     most = MOST_OF_A_THREAD
+    accounts = None if only is None else [only]
     thread = await asyncio.to_thread(
-        shared.search.thread, message.account, message.thread_id, newest=most + 1, before=before
+        shared.search.conversation, message, accounts=accounts, newest=most + 1, before=before
     )
     ids = sorted((one.row_id for one in thread.messages), reverse=True)
     start = ids[most] + 1 if len(ids) > most else None  # so that the first that is left out begins the next part
     shown = [one for one in thread.messages if start is None or one.row_id >= start]
     entries = await shared.archive.read_apart(lambda archive: [_entry(archive, one) for one in shown])
-    return MailConversation(message.subject, entries, start, thread.problems)
+    people = thread.people[:MOST_PEOPLE]
+    return MailConversation(message.subject, thread.name, thread.count, people, entries, start, thread.problems)
 
 
-async def thread_of(shared: SharedServices, letter: MessageDetail) -> ArchivedThread:
-    """The newest messages of its thread, as a list shows them."""
-    return await asyncio.to_thread(shared.search.thread, letter.account, letter.thread_id, newest=MOST_OF_A_THREAD)
+async def conversation_of(shared: SharedServices, letter: MessageDetail, only: str | None) -> ArchivedConversation:
+    """The newest messages of its conversation, as a list shows them."""
+    message = await _find(shared, letter.account, letter.key)
+    accounts = None if only is None else [only]
+    return await asyncio.to_thread(shared.search.conversation, message, accounts=accounts, newest=MOST_OF_A_THREAD)
 
 
 async def around(

@@ -35,6 +35,7 @@ from postroom.dashboard.mail.message import (
     MessageState,
     MessageVerdict,
     around,
+    conversation_of,
     judgement_of,
     picture_state,
     read_attachment,
@@ -43,7 +44,6 @@ from postroom.dashboard.mail.message import (
     read_message,
     read_raw,
     state_of,
-    thread_of,
 )
 from postroom.dashboard.mail.search import (
     MailList,
@@ -209,7 +209,7 @@ async def message_page(
         text=None if is_formatted else folded(letter.text),
         height=_height(letter),
         sandbox=SANDBOX,
-        thread=await thread_of(here.services.shared, letter),
+        thread=await conversation_of(here.services.shared, letter, here.visitor.caller.endpoint_identity),
         judgement=reply.judgement,
         address_of=message_path,
         category_choices=[*here.app.categories.defined.names, NONE],
@@ -261,6 +261,7 @@ async def thread_page(here: Here, account: Account, key: Key, before: ThreadBefo
         "mail/thread.html",
         SECTION,
         conversation=conversation,
+        account=account,
         key=key,
         address=message_path(account, key),
         address_of=message_path,
@@ -272,8 +273,9 @@ async def thread_page(here: Here, account: Account, key: Key, before: ThreadBefo
 @api.get(f"{MESSAGE}/thread")
 @permits(Permission.READ, named_by("account"))
 async def thread(here: Here, account: Account, key: Key, before: ThreadBefore = None) -> MailConversation:
-    """The archived messages of its conversation, oldest first; of a very long one the newest."""
-    return await read_conversation(here.services.shared, account, key, before)
+    """The archived messages of its conversation in all mailboxes, oldest first; of a very long one the newest."""
+    only = here.visitor.caller.endpoint_identity
+    return await read_conversation(here.services.shared, account, key, before, only)
 
 
 @pages.get(f"{MESSAGE_PAGE}/body")

@@ -3,7 +3,7 @@
 
 const OPERATORS = [
   "from", "to", "cc", "bcc", "subject", "list", "filename", "attachment", "in", "is", "label", "category", "has", "after", "newer",
-  "before", "older", "older_than", "newer_than", "larger", "size", "smaller", "rfc822msgid",
+  "before", "older", "older_than", "newer_than", "larger", "size", "smaller", "thread", "rfc822msgid",
 ];
 const PLACES = ["inbox", "sent", "drafts", "spam", "trash", "anywhere"];
 const VALUES = {
@@ -11,7 +11,7 @@ const VALUES = {
   to: ["me"],
   in: PLACES,
   is: ["unread", "read", "starred", "important"],
-  has: ["attachment", "userlabels", "nouserlabels"],
+  has: ["attachment", "conversation", "userlabels", "nouserlabels"],
   category: ["primary", "social", "promotions", "updates", "forums", "reservations", "purchases"],
   older_than: ["7d", "1m", "1y"],
   newer_than: ["7d", "1m", "1y"],

@@ -93,12 +93,36 @@ class HasUserLabel:
     pass
 
 
+class ConversationBy(StrEnum):
+    """What a conversation is named by."""
+
+    ANY_NAME = "any name"
+    """As a person wrote it: the name of a conversation, the key of one of its messages, or a thread."""
+    ROOT = "root"
+    """Its name in the index of conversations."""
+    THREAD = "thread"
+    """A thread of a mailbox, for mail that is not in that index."""
+
+
+@dataclass(frozen=True, slots=True)
+class InConversation:
+    value: str
+    by: ConversationBy = ConversationBy.ANY_NAME
+
+
+@dataclass(frozen=True, slots=True)
+class HasConversation:
+    """Is part of a conversation of at least two messages."""
+
+
 @dataclass(frozen=True, slots=True)
 class Anywhere:
     """True of every message, and opens spam and trash to the search."""
 
 
-Node = And | Or | Not | Received | Size | Text | Labelled | MessageId | HasAttachment | HasUserLabel | Anywhere
+Fact = Received | Size | MessageId | HasAttachment | HasUserLabel | InConversation | HasConversation | Anywhere
+"""A leaf that is neither about text nor about a label."""
+Node = And | Or | Not | Text | Labelled | Fact
 
 EVERYTHING = And(())
 
@@ -165,7 +189,7 @@ def _alone(node: Node) -> str:
             return _fact(node)
 
 
-def _fact(node: Received | Size | MessageId | HasAttachment | HasUserLabel | Anywhere) -> str:
+def _fact(node: Fact) -> str:
     match node:
         case Received(start, end):
             return _both(_seconds("after", start), _seconds("before", end))
@@ -177,6 +201,10 @@ def _fact(node: Received | Size | MessageId | HasAttachment | HasUserLabel | Any
             return "has:attachment"
         case HasUserLabel():
             return "has:userlabels"
+        case InConversation(value):
+            return f"thread:{_quoted(value)}"
+        case HasConversation():
+            return "has:conversation"
         case Anywhere():
             return "in:anywhere"
         case _:

@@ -105,8 +105,15 @@ def _has(text: str, now: int) -> nodes.Node:
             return nodes.HasUserLabel()
         case "nouserlabels":
             return nodes.Not(nodes.HasUserLabel())
+        case "conversation":
+            return nodes.HasConversation()
         case other:
-            raise OperandError(f"has:{other[:40]} is not known", "attachment, userlabels or nouserlabels")
+            known = "attachment, conversation, userlabels or nouserlabels"
+            raise OperandError(f"has:{other[:40]} is not known", known)
+
+
+def _conversation(text: str, now: int) -> nodes.Node:
+    return nodes.InConversation(text) if text else nodes.EVERYTHING
 
 
 OPERATORS: Mapping[str, Operand] = {
@@ -132,5 +139,6 @@ OPERATORS: Mapping[str, Operand] = {
     "larger": lambda text, now: nodes.Size(over=_bytes(text)),
     "size": lambda text, now: nodes.Size(over=_bytes(text)),
     "smaller": lambda text, now: nodes.Size(under=_bytes(text)),
+    "thread": _conversation,
     "rfc822msgid": lambda text, now: nodes.MessageId(text.strip("<>")),
 }

@@ -14,7 +14,9 @@ from postroom.mail.query.nodes import (
     And,
     Anywhere,
     HasAttachment,
+    HasConversation,
     HasUserLabel,
+    InConversation,
     Labelled,
     MessageId,
     Node,
@@ -147,7 +149,7 @@ def _judged(node: Node, facts: PlaceFacts) -> bool | None:
             return None if keys is None or any(place.key in keys for place in facts.places) else False
         case Anywhere():
             return True
-        case HasAttachment():
+        case HasAttachment() | InConversation() | HasConversation():
             return None
 
 

@@ -30,6 +30,7 @@ from postroom.switchboard.toolbox import Tool
 
 _LONGEST_BODY = 20_000
 _LONGEST_IN_CONVERSATION = 4_000
+_MOST_PEOPLE = 50
 
 
 class ReadingTools:
@@ -63,8 +64,8 @@ class ReadingTools:
             contract.CONVERSATION,
             Role.AGENT,
             Permission.READ,
-            "Read the conversation that a message belongs to, oldest first, each message with the beginning of its "
-            "text. Use read_message for the whole of one.",
+            "Read the conversation that a message belongs to, in all mailboxes, oldest first, each message with the "
+            "beginning of its text, and who wrote how much. Use read_message for the whole of one.",
             self.conversation,
             reads_only=True,
             keeps_to_mailbox=True,
@@ -115,11 +116,15 @@ class ReadingTools:
         only, most = caller.endpoint_identity, given.limit
         message = await read_apart(self._archive, lambda archive: _find(archive, given.id, only))
         thread = await asyncio.to_thread(
-            self._search.thread, message.account, message.thread_id, newest=most + 1, before=None
+            self._search.conversation, message, accounts=None if only is None else [only], newest=most + 1
         )
         shown = thread.messages[-most:]
+        people = thread.people[:_MOST_PEOPLE]
         return contract.ConversationReply(
             subject=message.subject,
+            conversation=thread.name,
+            count=thread.count,
+            people=[contract.PersonInConversation.model_validate(each, from_attributes=True) for each in people],
             messages=await read_apart(self._archive, lambda archive: [_in_conversation(archive, one) for one in shown]),
             has_older=len(thread.messages) > most,
             problems=[f"{problem.shard}: {problem.problem}" for problem in thread.problems],
