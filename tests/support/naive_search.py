@@ -26,6 +26,7 @@ from postroom.mail.query.nodes import (
     Not,
     Or,
     Received,
+    Similar,
     Size,
     Text,
     TextField,
@@ -107,7 +108,7 @@ def matches(node: Node, mail: PreparedMail) -> bool:
             return _fact(node, mail)
 
 
-def _fact(node: Received | Size | MessageId | HasAttachment | Anywhere, mail: PreparedMail) -> bool:
+def _fact(node: Received | Size | MessageId | HasAttachment | Anywhere | Similar, mail: PreparedMail) -> bool:
     match node:
         case Received(start, end):
             return (start is None or mail.date_ms >= start) and (end is None or mail.date_ms < end)
@@ -120,6 +121,8 @@ def _fact(node: Received | Size | MessageId | HasAttachment | Anywhere, mail: Pr
             return bool(mail.attachments)
         case Anywhere():
             return True
+        case Similar():
+            raise ValueError("words alone cannot tell what is similar")
 
 
 def _texts(field: TextField, mail: PreparedMail) -> Sequence[str]:

@@ -94,6 +94,7 @@ def judge_extras(settings: Settings, has: Callable[[Extra], bool]) -> Finding:
         Extra.WEB: (settings.home / SOURCES_FILE).exists(),
         Extra.MODELS: settings.model.provider is not None,
         Extra.POSTGRES: settings.database_url.startswith("postgresql"),
+        Extra.MEANING: False,
     }
     here = ", ".join(extra for extra in Extra if extra not in missing) or "none"
     commands = " ".join(f"Add {extra} with {extra.command}." for extra in missing)

@@ -25,6 +25,7 @@ Fact: TypeAlias = (
     | nodes.HasAttachment
     | nodes.HasUserLabel
     | nodes.Anywhere
+    | nodes.Similar
 )
 """A leaf of a query that is not about text."""
 _SEPARATOR = re.compile(r"[\s/_-]+")

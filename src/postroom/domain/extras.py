@@ -17,6 +17,7 @@ class Extra(StrEnum):
     WEB = "web"
     MODELS = "models"
     POSTGRES = "postgres"
+    MEANING = "meaning"
 
     @property
     def command(self) -> str:
@@ -27,6 +28,7 @@ _BRINGS = {
     Extra.WEB: ("defusedxml", "lxml", "lxml_html_clean", "protego", "pypdf", "trafilatura", "w3lib"),
     Extra.MODELS: ("anthropic", "genai_prices", "openai", "pydantic_ai"),
     Extra.POSTGRES: ("greenlet", "psycopg"),
+    Extra.MEANING: ("numpy", "safetensors", "tokenizers", "wordllama"),
 }
 """The modules that Postroom imports of each; what they need themselves comes along."""
 

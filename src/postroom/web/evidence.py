@@ -352,11 +352,16 @@ def _condition(tx: Tx, node: nodes.Node) -> Condition:
             return and_(true(), *_bounds(length, over, under))
         case nodes.Anywhere():
             return true()
-        case nodes.HasAttachment() | nodes.HasUserLabel() | nodes.MessageId():
+        case nodes.HasAttachment() | nodes.HasUserLabel() | nodes.MessageId() | nodes.Similar():
             raise BadInput("query", f"{_NAMES[type(node)]} has no meaning for web pages")
 
 
-_NAMES = {nodes.HasAttachment: "has:attachment", nodes.HasUserLabel: "has:userlabels", nodes.MessageId: "rfc822msgid:"}
+_NAMES = {
+    nodes.HasAttachment: "has:attachment",
+    nodes.HasUserLabel: "has:userlabels",
+    nodes.MessageId: "rfc822msgid:",
+    nodes.Similar: "similar:",
+}
 
 
 def _says(tx: Tx, field: nodes.TextField, words: str) -> Condition:

@@ -14,11 +14,11 @@ from postroom.domain.model_costs import TokenCounts, as_data
 from postroom.domain.money import Micros
 from postroom.mail.query import parse
 from postroom.mail.query.nodes import And, Or, Text
+from postroom.mail.query.questions import STOP_WORDS
 from postroom.triage.asking import (
     ANSWER,
     MOST_MAIL_BYTES,
     MOST_SENTENCES,
-    STOP_WORDS,
     CheckedAnswer,
     QuotableMail,
     excerpt,

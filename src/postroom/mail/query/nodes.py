@@ -98,7 +98,16 @@ class Anywhere:
     """True of every message, and opens spam and trash to the search."""
 
 
-Node = And | Or | Not | Received | Size | Text | Labelled | MessageId | HasAttachment | HasUserLabel | Anywhere
+@dataclass(frozen=True, slots=True)
+class Similar:
+    """Means much the same as the message with this key. Only the archive can tell."""
+
+    key: str
+
+
+Node = (
+    And | Or | Not | Received | Size | Text | Labelled | MessageId | HasAttachment | HasUserLabel | Anywhere | Similar
+)
 
 EVERYTHING = And(())
 
@@ -165,7 +174,7 @@ def _alone(node: Node) -> str:
             return _fact(node)
 
 
-def _fact(node: Received | Size | MessageId | HasAttachment | HasUserLabel | Anywhere) -> str:
+def _fact(node: Received | Size | MessageId | HasAttachment | HasUserLabel | Anywhere | Similar) -> str:
     match node:
         case Received(start, end):
             return _both(_seconds("after", start), _seconds("before", end))
@@ -179,6 +188,8 @@ def _fact(node: Received | Size | MessageId | HasAttachment | HasUserLabel | Any
             return "has:userlabels"
         case Anywhere():
             return "in:anywhere"
+        case Similar(key):
+            return f"similar:{_quoted(key)}"
         case _:
             assert_never(node)
 

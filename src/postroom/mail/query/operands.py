@@ -36,6 +36,7 @@ _PLACES = {"draft": "DRAFT", "drafts": "DRAFT", "sent": "SENT", "inbox": "INBOX"
 _STATES = {"unread": "UNREAD", "starred": "STARRED", "important": "IMPORTANT"}
 STATES = frozenset({*_STATES, *_PLACES, "read"})
 CATEGORIES = frozenset({"primary", "social", "promotions", "updates", "forums", "reservations", "purchases"})
+_KEY = re.compile(r"[0-9A-Za-z]{1,80}")
 _MAX_EPOCH_S = 253_402_300_799  # the last second of the year 9999, the last that a datetime can hold
 
 
@@ -109,6 +110,12 @@ def _has(text: str, now: int) -> nodes.Node:
             raise OperandError(f"has:{other[:40]} is not known", "attachment, userlabels or nouserlabels")
 
 
+def _similar(text: str, now: int) -> nodes.Node:
+    if not _KEY.fullmatch(text):
+        raise OperandError(f"{text[:40]!r} is not the key of a message", "a key as search and lists print it")
+    return nodes.Similar(text)
+
+
 OPERATORS: Mapping[str, Operand] = {
     "from": _words_in(nodes.TextField.FROM),
     "to": _words_in(nodes.TextField.TO),
@@ -132,5 +139,6 @@ OPERATORS: Mapping[str, Operand] = {
     "larger": lambda text, now: nodes.Size(over=_bytes(text)),
     "size": lambda text, now: nodes.Size(over=_bytes(text)),
     "smaller": lambda text, now: nodes.Size(under=_bytes(text)),
+    "similar": _similar,
     "rfc822msgid": lambda text, now: nodes.MessageId(text.strip("<>")),
 }

@@ -21,6 +21,7 @@ from postroom.mail.query.nodes import (
     Not,
     Or,
     Received,
+    Similar,
     Size,
     Text,
     TextField,
@@ -145,8 +146,8 @@ def _judged(node: Node, facts: PlaceFacts) -> bool | None:
             keys = facts.found.get(node)
             # Servers find parts of words, so that what they find only may match, also under a negation.
             return None if keys is None or any(place.key in keys for place in facts.places) else False
-        case Anywhere():
-            return True
+        case Anywhere() | Similar():
+            return isinstance(node, Anywhere)  # what is similar, only the archive can tell
         case HasAttachment():
             return None
 

@@ -23,6 +23,7 @@ from postroom.mail.query.nodes import (
     Not,
     Or,
     Received,
+    Similar,
     Size,
     Text,
     TextField,
@@ -98,7 +99,7 @@ def _compile(node: Node, label_id: LabelFinder) -> Test:
             return _leaf(node)
 
 
-def _leaf(node: Received | Size | MessageId | HasAttachment | HasUserLabel | Anywhere) -> Test:
+def _leaf(node: Received | Size | MessageId | HasAttachment | HasUserLabel | Anywhere | Similar) -> Test:
     match node:
         case Received(start, end):
             low, high = start or 0, end if end is not None else 1 << 62
@@ -114,6 +115,8 @@ def _leaf(node: Received | Size | MessageId | HasAttachment | HasUserLabel | Any
             return lambda mail: any(label.startswith(_USER_LABEL) for label in mail.summary.label_ids)
         case Anywhere():
             return lambda mail: True
+        case Similar():  # unknown to Gmail
+            return lambda mail: False
         case _:
             assert_never(node)
 
