@@ -20,8 +20,8 @@ import numpy as np
 from postroom.domain.errors import Fatal
 
 DIMENSIONS = 256
-LONGEST_TEXT = 2_000
-"""Characters of a message that count; the beginning says what it is about."""
+LONGEST_TEXT = 600
+"""Characters of a message that count: its beginning says what it is about, and the mean of much text says little."""
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 _TENSOR = "embedding.weight"

@@ -16,7 +16,7 @@ from postroom.archive.meaning.vectors import AccountVectors, VectorWriter, writi
 from postroom.archive.messages import TextRow
 
 _AT_ONCE = 200
-_LONGEST_BODY = 4 * LONGEST_TEXT
+_LONGEST_BODY = 8 * LONGEST_TEXT
 """Quoted lines are left out, so more is read than counts."""
 
 

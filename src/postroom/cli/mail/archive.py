@@ -15,10 +15,13 @@ from postroom.accounts.account import Account
 from postroom.app import App
 from postroom.archive.certificates import Certificate, RemovalAction, RemovalResult
 from postroom.archive.coverage import PartState, TextCoverage, UnindexedPart, added_up
+from postroom.archive.messages import account_name
 from postroom.archive.service import open_archive
+from postroom.cli.mail.search import require_accounts
 from postroom.cli.session import AccountOption, chosen_accounts, stopped_by_signals, with_app
 from postroom.cli.terminal import DryRunOption, JsonOption, console, errors, moment, print_json, print_table, size
 from postroom.domain.errors import Fatal
+from postroom.domain.extras import Extra, require
 from postroom.sync.archiver import ArchiveReport
 from postroom.sync.removal import ArchivePlan, RemovalPolicy
 
@@ -138,6 +141,41 @@ def coverage(
             *(_coverage_row(state, whole) for state in PartState if whole.by_state[state]),
             ["all", f"{sum(whole.bodies.values()):,}", f"{sum(whole.attachments.values()):,}", f"{whole.parts:,}"],
         ],
+        empty="The archive holds no mail.",
+    )
+
+
+@app.command()
+def vectors(
+    account: Annotated[str | None, typer.Option("--account", help="Only this mailbox; all otherwise.")] = None,
+    make: Annotated[bool, typer.Option("--make", help="Make those that are lacking now, newest mail first.")] = False,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Make all of them anew.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Count the messages whose meaning is known, for `similar:` and `--sort best`.
+
+    A worker makes vectors in the background. They can be made anew from the archive at any time.
+    """
+    require(Extra.MEANING, "similar mail")
+    from postroom.archive.meaning.making import make_vectors, vector_state  # numpy is slow to load, and is an extra
+
+    with open_archive(settings.load()) as place, place.reader() as reader:
+        accounts, root = reader.accounts(), place.vectors
+        require_accounts([account] if account else None, accounts)
+        if root is None:
+            raise Fatal("This archive has no folder for vectors.")
+        chosen = [account_name(account)] if account else accounts
+        for email in chosen if make or rebuild else ():
+            make_vectors(reader, root, email, anew=rebuild)
+        states = {email: vector_state(reader, root, email) for email in chosen}
+    if json:
+        print_json(
+            [{"account": email, "messages": each.messages, "vectors": each.vectors} for email, each in states.items()]
+        )
+        return
+    print_table(
+        ["account", "messages", "with a vector", "waiting"],
+        ([email, f"{each.messages:,}", f"{each.vectors:,}", f"{each.waiting:,}"] for email, each in states.items()),
         empty="The archive holds no mail.",
     )
 

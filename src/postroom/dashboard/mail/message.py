@@ -22,7 +22,7 @@ from postroom.app.remote_pictures import LoadedPictures, PictureLoader, is_allow
 from postroom.app.serving import SharedServices
 from postroom.archive.backend import MailReader
 from postroom.archive.messages import ArchivedAttachment, ArchivedMessage, Provenance, account_name
-from postroom.archive.search import ArchivedThread, ShardProblem
+from postroom.archive.search import ArchivedThread, SearchHit, ShardProblem
 from postroom.dashboard.actions.queries import ActionRow, DecisionMade, addresses, decision_about, row_of
 from postroom.dashboard.display.foreign_content import SafeHtml, safe_html
 from postroom.dashboard.mail.current import changes_under_way, labels_after
@@ -52,6 +52,7 @@ _MOST_ATTACHMENTS = 200
 _LONGEST_HEADER = 2_000
 _LONGEST_IN_THREAD = 3_000
 _FOUND_WITHIN_S = 1.0
+_MOST_RELATED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +202,16 @@ async def read_conversation(
 async def thread_of(shared: SharedServices, letter: MessageDetail) -> ArchivedThread:
     """The newest messages of its thread, as a list shows them."""
     return await asyncio.to_thread(shared.search.thread, letter.account, letter.thread_id, newest=MOST_OF_A_THREAD)
+
+
+async def related_to(shared: SharedServices, letter: MessageDetail) -> Sequence[SearchHit]:
+    """Mail of other conversations that means much the same; none without the `meaning` extra."""
+
+    def look() -> Sequence[SearchHit]:
+        message = shared.search.message(letter.account, letter.key)
+        return () if message is None else shared.search.related(message, _MOST_RELATED)
+
+    return await asyncio.to_thread(look)
 
 
 async def around(
