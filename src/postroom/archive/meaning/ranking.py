@@ -23,8 +23,8 @@ _LOOKED_AT = (1_000, 20_000)
 """So many of the nearest are asked whether the rest of the query finds them; more, if too few of them are."""
 _FUSED = 100
 """Places of each ranking that count; a message beyond them in one is helped by it no more."""
-_ALIKE = 0.6
-"""What is less alike is not called related."""
+_ALIKE = 0.45
+"""What is less alike is not called related. Of pairs of messages drawn by chance, one in a hundred is more alike."""
 
 
 class MeaningRanking:
