@@ -23,7 +23,7 @@ from tests.support.archives import generated_mail
 
 from postroom.archive.meaning.embedding import DIMENSIONS, text_embedder
 from postroom.archive.meaning.making import make_vectors
-from postroom.archive.meaning.vectors import AccountVectors, vectors_path, writing_vectors
+from postroom.archive.meaning.vectors import VectorFolder, vectors_path, writing_vectors
 from postroom.archive.messages import TextRow
 from postroom.archive.search import Sort
 from postroom.archive.shards.file_archive import FileArchive
@@ -63,10 +63,10 @@ def p95_ms(work: Callable[[str], object]) -> float:
     return quantiles(times, n=20)[-1]
 
 
-def query(root: Path, words: str) -> object:
-    """As a search does: the file is opened, the words become a vector, and the nearest thousand are found."""
+def query(vectors: VectorFolder, words: str) -> object:
+    """As a search does: the words become a vector, and the nearest thousand are found."""
     [vector] = text_embedder().embed([words])
-    return AccountVectors.open(root, ACCOUNT).nearest(vector, 1_000)
+    return vectors.of(ACCOUNT).nearest(vector, 1_000)
 
 
 def main() -> None:
@@ -85,7 +85,8 @@ def main() -> None:
         large = Path(folder) / "large"
         fill(large, count)
         size = vectors_path(large, ACCOUNT).stat().st_size / 1e6
-        nearest = p95_ms(lambda words: query(large, words))
+        vectors = VectorFolder(large)
+        nearest = p95_ms(lambda words: query(vectors, words))
         print(
             f"the nearest of {count:,} vectors: p95 {nearest:.1f} ms (goal: at most {MOST_MS}), {size:.0f} MB on disk"
         )

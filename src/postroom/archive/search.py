@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from postroom.archive.folding import with_own_addresses, without_spam_and_trash
 from postroom.archive.messages import LARGEST_ID, ArchivedMessage, ShardName, account_name, parse_filename
@@ -22,6 +22,9 @@ from postroom.domain.extras import Extra, ExtraMissing, is_installed
 from postroom.mail.query import parse
 from postroom.mail.query.nodes import EVERYTHING, Node, Similar
 from postroom.mail.query.questions import similar_to
+
+if TYPE_CHECKING:
+    from postroom.archive.meaning.vectors import VectorFolder
 
 
 class Sort(StrEnum):
@@ -236,6 +239,7 @@ class Search:
         """A query that takes longer than `patience_s` is given up. `vectors` is the folder below which they are."""
         self._archive = archive
         self._vectors = vectors
+        self._folder: VectorFolder | None = None
         self._clock = clock or SystemClock()
         self._patience_s = patience_s
 
@@ -355,10 +359,17 @@ class Search:
         long as its vector is not made."""
         if self._vectors is None or not is_installed(Extra.MEANING):
             return ()
-        from postroom.archive.meaning.ranking import related_to
+        from postroom.archive.meaning.ranking import related_to  # numpy is slow to load, and is an extra
 
         rest = without_spam_and_trash(EVERYTHING)
-        return related_to(message, self._vectors, self._question(rest, [message.account]), most)
+        return related_to(message, self._opened(self._vectors), self._question(rest, [message.account]), most)
+
+    def _opened(self, root: Path) -> VectorFolder:
+        from postroom.archive.meaning.vectors import VectorFolder
+
+        if self._folder is None:
+            self._folder = VectorFolder(root)
+        return self._folder
 
     def _by_meaning(
         self, similar: Similar | None, rest: Node, accounts: Sequence[str] | None, limit: int, after: str | None
@@ -377,10 +388,10 @@ class Search:
             raise BadInput(what, ExtraMissing(Extra.MEANING, "similar:" if similar is not None else "best").message)
         if self._vectors is None:
             raise BadInput(what, "this archive was opened without a folder for vectors")
-        from postroom.archive.meaning.ranking import MeaningRanking  # numpy is slow to load, and is an extra
+        from postroom.archive.meaning.ranking import MeaningRanking
 
         names = self.accounts() if accounts is None else [account_name(account) for account in accounts]
-        ranking = MeaningRanking(self._vectors, names, lambda node: self._question(node, names))
+        ranking = MeaningRanking(self._opened(self._vectors), names, lambda node: self._question(node, names))
         return ranking.by_words(rest, most) if similar is None else ranking.by_message(similar.key, rest, most)
 
     def _meant(self, query: str, accounts: Sequence[str] | None) -> Node:

@@ -6,12 +6,11 @@ Of the extra `meaning`: import this where it is used.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from postroom.archive.meaning.embedding import text_embedder
 from postroom.archive.meaning.fusion import fused
-from postroom.archive.meaning.vectors import AccountVectors
+from postroom.archive.meaning.vectors import AccountVectors, VectorFolder
 from postroom.archive.messages import ArchivedMessage, check_of
 from postroom.archive.search import MOST_RANKED, FoundRow, SearchHit, SearchQuestion
 from postroom.domain.errors import BadInput, NotFound
@@ -28,9 +27,9 @@ _ALIKE = 0.45
 
 
 class MeaningRanking:
-    def __init__(self, root: Path, accounts: Sequence[str], ask: Ask) -> None:
+    def __init__(self, vectors: VectorFolder, accounts: Sequence[str], ask: Ask) -> None:
         """Only the mail of these accounts is found."""
-        self._root = root
+        self._folder = vectors
         self._accounts = accounts
         self._ask = ask
 
@@ -50,7 +49,7 @@ class MeaningRanking:
         message = self._ask(EVERYTHING).message(key)
         if message is None:
             raise NotFound("query", f"similar: the archive has no message {key}")
-        vector = _vector_of(self._root, message)
+        vector = _vector(self._folder.of(message.account), message)
         if vector is None:
             raise BadInput(
                 "query",
@@ -61,7 +60,7 @@ class MeaningRanking:
         return nearest(self._vectors(), vector, question, most, without=message), question
 
     def _vectors(self) -> dict[str, AccountVectors]:
-        return {account: AccountVectors.open(self._root, account) for account in self._accounts}
+        return {account: self._folder.of(account) for account in self._accounts}
 
 
 def words_meant(node: Node) -> list[str]:
@@ -96,22 +95,20 @@ def nearest(
     return kept
 
 
-def related_to(message: ArchivedMessage, root: Path, question: SearchQuestion, most: int) -> tuple[SearchHit, ...]:
+def related_to(
+    message: ArchivedMessage, vectors: VectorFolder, question: SearchQuestion, most: int
+) -> tuple[SearchHit, ...]:
     """What the question finds that is much like the message and of another conversation."""
-    vectors = AccountVectors.open(root, message.account)
-    vector = _vector(vectors, message)
+    mine = vectors.of(message.account)
+    vector = _vector(mine, message)
     if vector is None:
         return ()
-    rows = nearest({message.account: vectors}, vector, question, 10 * most, without=message, least=_ALIKE)
+    rows = nearest({message.account: mine}, vector, question, 10 * most, without=message, least=_ALIKE)
     found: dict[str, SearchHit] = {}
     for hit in question.hits(rows):
         if hit.message.thread_id != message.thread_id:
             found.setdefault(hit.message.thread_id, hit)
     return tuple(found.values())[:most]
-
-
-def _vector_of(root: Path, message: ArchivedMessage) -> Any | None:
-    return _vector(AccountVectors.open(root, message.account), message)
 
 
 def _vector(vectors: AccountVectors, message: ArchivedMessage) -> Any | None:

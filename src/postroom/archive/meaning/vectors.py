@@ -62,7 +62,7 @@ class AccountVectors:
             with vectors_path(root, account).open("rb") as file:
                 count = (os.fstat(file.fileno()).st_size - _HEAD) // _RECORD.itemsize
                 if count > 0 and file.read(_HEAD) == _head():
-                    return cls(np.memmap(file, _RECORD, "r", _HEAD, (count,)))
+                    return cls(np.asarray(np.memmap(file, _RECORD, "r", _HEAD, (count,))))
         except FileNotFoundError:
             pass
         return cls(np.zeros(0, _RECORD))
@@ -96,6 +96,31 @@ class AccountVectors:
         return [
             (score, TextRow(*row)) for score, row in zip(scores[best].tolist(), zip(*fields, strict=True), strict=True)
         ]
+
+
+class VectorFolder:
+    """The vectors of all accounts, for one who searches often: a file is mapped again only after it has changed. Safe
+    to use from several threads."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._open: dict[str, tuple[tuple[int, int], AccountVectors]] = {}
+
+    def of(self, account: str) -> AccountVectors:
+        stamp = _stamp(vectors_path(self._root, account))
+        known = self._open.get(account)
+        if known is None or known[0] != stamp:
+            known = self._open[account] = (stamp, AccountVectors.open(self._root, account))
+        return known[1]
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """What is written into a file that stays as long shows through the mapping."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return 0, 0
+    return found.st_ino, found.st_size
 
 
 class VectorWriter:
