@@ -95,6 +95,7 @@ def judge_extras(settings: Settings, has: Callable[[Extra], bool]) -> Finding:
         Extra.MODELS: settings.model.provider is not None,
         Extra.POSTGRES: settings.database_url.startswith("postgresql"),
         Extra.OCR: False,  # without it, pictures are listed as not supported
+        Extra.MEANING: False,
     }
     here = ", ".join(extra for extra in Extra if extra not in missing) or "none"
     commands = " ".join(f"Add {extra} with {extra.command}." for extra in missing)

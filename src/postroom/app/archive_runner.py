@@ -1,5 +1,5 @@
 """Does the work that is handed to the process that owns the archive: imports, repairs, syncs and indexing attachments
-(`archive_tasks.py`); and the jobs that index attachments and conversations.
+(`archive_tasks.py`); and the jobs that index attachments and conversations and that make vectors.
 
 One task of a kind at a time; imports and repairs on a thread of their own. When the process ends, a task stores what
 it has read and is queued again; one that was killed is queued again by the next start. Imports remember by themselves
@@ -35,9 +35,9 @@ from postroom.app.importing import (
 )
 from postroom.app.installation import App
 from postroom.archive.backend import ArchiveBackend, ImportTarget, MailReader, MailWriter
-from postroom.archive.coverage import reader_version
 from postroom.archive.conversations.building import IndexedConversations, index_conversations
 from postroom.archive.conversations.forest import ConversationCounts
+from postroom.archive.coverage import reader_version
 from postroom.archive.importing.run import import_mail
 from postroom.archive.importing.state import ImportProgress, ImportReport
 from postroom.archive.indexing import ReadBatch, read_batch, versions_in_turn
@@ -46,6 +46,7 @@ from postroom.archive.service import ArchiveService, read_apart
 from postroom.archive.status import OwnedElsewhere
 from postroom.db import Tx
 from postroom.domain.errors import PostroomError, Retryable
+from postroom.domain.extras import Extra, require
 from postroom.queue import Handler, JobContext, Postponed
 from postroom.queue.job import Json
 from postroom.reading.documents import end_recognition
@@ -358,6 +359,43 @@ def conversations_handler(app: App) -> Handler:
         return step.result
 
     return handle
+
+
+def vectors_handler(app: App) -> Handler:
+    """The job that makes vectors. It only reads the archive, so it needs no owner."""
+
+    async def handle(context: JobContext) -> Json:
+        require(Extra.MEANING, "similar mail")
+        until, stop = app.clock.monotonic() + _INDEXING_TURN_S, threading.Event()
+        try:
+            async with context.step("vectors") as step:
+                made, waiting = await asyncio.to_thread(
+                    _make_vectors, app.archive.backend, lambda: stop.is_set() or app.clock.monotonic() > until
+                )
+                step.result = {"vectors": made, "waiting": waiting}
+        finally:
+            stop.set()  # when it is cancelled, the thread stops after the messages that it is at
+        if waiting:
+            raise Postponed(_NEXT_TURN, f"{waiting:,} messages wait for their vectors")
+        return step.result
+
+    return handle
+
+
+def _make_vectors(archive: ArchiveBackend, is_over: Callable[[], bool]) -> tuple[int, int]:
+    """How many were made, and how many messages still lack theirs."""
+    from postroom.archive.meaning.making import make_vectors, vector_state
+    from postroom.archive.meaning.vectors import remove_vectors
+
+    if archive.vectors is None:
+        return 0, 0
+    with archive.reader() as reader:
+        accounts = reader.accounts()
+        remove_vectors(archive.vectors, accounts)
+        made = sum(make_vectors(reader, archive.vectors, email, is_over=is_over) for email in accounts)
+        if not is_over():
+            return made, 0
+        return made, sum(vector_state(reader, archive.vectors, email).waiting for email in accounts)
 
 
 async def _hand_over(app: App) -> None:

@@ -10,6 +10,7 @@ from postroom.accounts.account import Account
 from postroom.accounts.account_jobs import for_each_account, job_of
 from postroom.app.digest.counts import zone_of
 from postroom.domain import jobs
+from postroom.domain.extras import Extra, is_installed
 from postroom.queue import NewJob
 from postroom.settings import OFF, Settings
 
@@ -57,4 +58,5 @@ def schedules(settings: Settings, *, asks_in_discord: bool | None = None) -> lis
     of_discord = [jobs.LOGIN_NOTICES] if asks_in_discord else []
     digest = settings.digest
     of_digest = [] if digest.every == OFF else [jobs.digest_schedule(digest.at, zone_of(settings).key)]
-    return [*jobs.FIXED_SCHEDULES, *of_accounts, *of_web, *of_discord, *of_digest]
+    of_meaning = [jobs.VECTORS] if is_installed(Extra.MEANING) else []
+    return [*jobs.FIXED_SCHEDULES, *of_meaning, *of_accounts, *of_web, *of_discord, *of_digest]

@@ -34,7 +34,7 @@ from postroom.actions.scheduling import ActionIntake
 from postroom.actions.snoozes import SnoozeCheckHandler, UnsnoozeHandler
 from postroom.actions.undo import UndoHandler, undo_many
 from postroom.actions.unsubscribing import Unreached, Unsubscriber
-from postroom.app.archive_runner import conversations_handler, index_handler
+from postroom.app.archive_runner import conversations_handler, index_handler, vectors_handler
 from postroom.app.archive_statistics import statistics_handler
 from postroom.app.digest.sending import DigestSender
 from postroom.app.installation import App, label_listing
@@ -173,6 +173,7 @@ async def open_worker(app: App, *, until_idle: bool = False, drain_s: float | No
             jobs.SERIES_UPKEEP.name: series_upkeep,
             jobs.ARCHIVE_INDEX.name: index_handler(app),
             jobs.ARCHIVE_CONVERSATIONS.name: conversations_handler(app),
+            jobs.ARCHIVE_VECTORS.name: vectors_handler(app),
             jobs.ARCHIVE_STATISTICS.name: statistics_handler(app.archive.backend),
             jobs.RETENTION_PRUNE.name: retention.prune_handler(
                 retention.RetentionRule.from_settings(settings.retention),

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import date, datetime
+from pathlib import Path
 from typing import NamedTuple, Protocol, Self
 
 from postroom.archive.certificates import ArchiveProof, Certificate, Removal, RemovalResult
@@ -26,6 +27,7 @@ from postroom.archive.messages import (
     Relabelling,
     StoredMessage,
     Submission,
+    TextRow,
 )
 from postroom.archive.preparing import PreparedMail
 from postroom.archive.search import Search
@@ -122,6 +124,12 @@ class MailReader(Protocol):
         self, state: PartState, limit: int, email: str | None = None, version: int = EXTRACTOR_VERSION
     ) -> list[UnindexedPart]:
         """Parts that are not indexed for this reason, the newest of each account."""
+
+    def text_rows(self, email: str) -> Iterator[list[TextRow]]:
+        """Every message of the account in portions, newest first."""
+
+    def texts(self, email: str, rows: Sequence[TextRow], longest: int) -> list[tuple[str, str]]:
+        """The subject of each and the beginning of its text; empty where there is none."""
 
     def written_to(self, email: str) -> Iterator[PersonWrittenTo]:
         """Recipients of the account's sent mail; a person may occur more than once."""
@@ -308,6 +316,10 @@ class ArchiveBackend(Protocol):
     @property
     def sync_holder(self) -> str:
         """The name under which a sync into this archive holds the lease of an account's changes."""
+
+    @property
+    def vectors(self) -> Path | None:
+        """The folder below which the accounts' vectors are (`meaning/`); None: there can be none."""
 
     def reader(self) -> MailReader: ...
 

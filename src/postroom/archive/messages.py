@@ -131,6 +131,21 @@ def date_of_id(row_id: int) -> datetime:
     return datetime.fromtimestamp((row_id >> SLOT_BITS) / 1_000, UTC)
 
 
+class TextRow(NamedTuple):
+    """A message by where it lies in its account, for what is made of its text."""
+
+    year: int
+    part: int
+    """Of its shard; year and part are 0 in PostgreSQL, where a row id is enough."""
+    row_id: int
+    check: int
+    """The first four bytes of its hash: they differ once it has other bytes."""
+
+
+def check_of(sha256: bytes) -> int:
+    return int.from_bytes(sha256[:4])
+
+
 class Provenance(StrEnum):
     """Where the raw bytes were read. Only the API's are known to be what Gmail holds."""
 

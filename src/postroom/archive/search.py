@@ -11,7 +11,8 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from postroom.archive.conversations.forest import (
     ConversationMember,
@@ -23,13 +24,20 @@ from postroom.archive.folding import with_conversations, with_own_addresses, wit
 from postroom.archive.messages import LARGEST_ID, ArchivedMessage, ShardName, account_name, parse_filename
 from postroom.domain.clock import Clock, SystemClock
 from postroom.domain.errors import BadInput, Fatal
+from postroom.domain.extras import Extra, ExtraMissing, is_installed
 from postroom.mail.query import parse
-from postroom.mail.query.nodes import EVERYTHING, ConversationBy, InConversation, MessageId, Node
+from postroom.mail.query.nodes import EVERYTHING, ConversationBy, InConversation, MessageId, Node, Similar
+from postroom.mail.query.questions import similar_to
+
+if TYPE_CHECKING:
+    from postroom.archive.meaning.vectors import VectorFolder
 
 
 class Sort(StrEnum):
     DATE = "date"
     RANK = "rank"
+    BEST = "best"
+    """By words and by meaning; of the extra `meaning`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +111,15 @@ class ArchivedConversation:
     problems: tuple[ShardProblem, ...] = ()
 
 
+class FoundRow(NamedTuple):
+    """A message that a query found, by where it lies; as `TextRow` has it."""
+
+    account: str
+    year: int
+    part: int
+    row_id: int
+
+
 TimeLeft = Callable[[], float]
 """Seconds until a query is given up."""
 
@@ -124,6 +141,15 @@ class SearchQuestion(Protocol):
         """The token of what stands after this message, or before it."""
 
     def best(self, limit: int, token: str | None) -> tuple[tuple[SearchHit, ...], str | None]: ...
+
+    def ranked(self, most: int) -> list[FoundRow]:
+        """The best so many, without reading them."""
+
+    def among(self, rows: Sequence[FoundRow]) -> set[FoundRow]:
+        """Those of the rows that match."""
+
+    def hits(self, rows: Sequence[FoundRow]) -> tuple[SearchHit, ...]:
+        """These messages, in their order; those that are gone are left out."""
 
     def count(self, limit: int | None) -> tuple[int, bool]:
         """The number of matches, counted up to the limit, and whether that is all."""
@@ -234,9 +260,17 @@ class Search:
     A shard that cannot be read is named in the answer's `problems` and does not spoil the rest.
     """
 
-    def __init__(self, archive: SearchQuestions, clock: Clock | None = None, patience_s: float = 30.0) -> None:
-        """A query that takes longer than `patience_s` is given up."""
+    def __init__(
+        self,
+        archive: SearchQuestions,
+        clock: Clock | None = None,
+        patience_s: float = 30.0,
+        vectors: Path | None = None,
+    ) -> None:
+        """A query that takes longer than `patience_s` is given up. `vectors` is the folder below which they are."""
         self._archive = archive
+        self._vectors = vectors
+        self._folder: VectorFolder | None = None
         self._clock = clock or SystemClock()
         self._patience_s = patience_s
 
@@ -254,8 +288,12 @@ class Search:
         where less than a page is newer, that is the first page."""
         if not 1 <= limit <= MOST_HITS:
             raise BadInput("limit", f"{limit} is not between 1 and {MOST_HITS}")
-        ask = self._ask(query, accounts)
-        if _sort(sort) is Sort.RANK:
+        wanted, node = _sort(sort), self._meant(query, accounts)
+        similar, rest = _similar_to(node)
+        if similar is not None or wanted is Sort.BEST:
+            return self._by_meaning(similar, rest, accounts, limit, after)
+        ask = self._question(node, accounts)
+        if wanted is Sort.RANK:
             hits, following = ask.best(limit, after)
             return SearchPage(hits, following, problems=ask.problems)
         if before is not None and len(newer := ask.newer(limit + 1, before)) > limit:
@@ -276,7 +314,10 @@ class Search:
         patience_s: float | None = None,
     ) -> tuple[ArchivedMessage | None, ArchivedMessage | None]:
         """What stands right before and right after this message in a search: the next newer one, the next older."""
-        ask = self._ask(query, accounts, patience_s)
+        node = self._meant(query, accounts)
+        if _similar_to(node)[0] is not None:
+            return None, None  # such a list does not follow the dates
+        ask = self._question(node, accounts, patience_s)
         token = ask.token_at(message)
         newer, (older, _) = ask.newer(1, token), ask.newest(1, token)
         return (newer[0].message if newer else None), (older[0].message if older else None)
@@ -296,7 +337,13 @@ class Search:
         """How many messages match; with a limit, counting stops there. `patience_s` is for a count that may fail."""
         if limit is not None and limit < 1:
             raise BadInput("limit", f"{limit} is less than 1")
-        ask = self._ask(query, accounts, patience_s)
+        node = self._meant(query, accounts)
+        similar, rest = _similar_to(node)
+        if similar is not None:
+            rows, ask = self._ranking(similar, rest, accounts, MOST_RANKED)
+            shown = len(rows) if limit is None else min(len(rows), limit)
+            return SearchCount(shown, len(rows) == shown < MOST_RANKED, ask.problems)
+        ask = self._question(node, accounts, patience_s)
         messages, is_exact = ask.count(limit)
         return SearchCount(messages, is_exact, ask.problems)
 
@@ -375,14 +422,54 @@ class Search:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _ask(self, query: str, accounts: Sequence[str] | None, patience_s: float | None = None) -> SearchQuestion:
+    def related(self, message: ArchivedMessage, most: int) -> tuple[SearchHit, ...]:
+        """Messages of other conversations of the same mailbox that mean much the same; none without the extra, or as
+        long as its vector is not made."""
+        if self._vectors is None or not is_installed(Extra.MEANING):
+            return ()
+        from postroom.archive.meaning.ranking import related_to  # numpy is slow to load, and is an extra
+
+        rest = without_spam_and_trash(EVERYTHING)
+        return related_to(message, self._opened(self._vectors), self._question(rest, [message.account]), most)
+
+    def _opened(self, root: Path) -> VectorFolder:
+        from postroom.archive.meaning.vectors import VectorFolder
+
+        if self._folder is None:
+            self._folder = VectorFolder(root)
+        return self._folder
+
+    def _by_meaning(
+        self, similar: Similar | None, rest: Node, accounts: Sequence[str] | None, limit: int, after: str | None
+    ) -> SearchPage:
+        start = after_rank(after).rank if after else 0
+        end = min(start + limit, MOST_RANKED)
+        rows, ask = self._ranking(similar, rest, accounts, end + 1)
+        following = AfterRank(end).encoded() if len(rows) > end and end < MOST_RANKED else None
+        return SearchPage(ask.hits(rows[start:end]), following, problems=ask.problems)
+
+    def _ranking(
+        self, similar: Similar | None, rest: Node, accounts: Sequence[str] | None, most: int
+    ) -> tuple[list[FoundRow], SearchQuestion]:
+        what = "query" if similar is not None else "sort"
+        if not is_installed(Extra.MEANING):
+            raise BadInput(what, ExtraMissing(Extra.MEANING, "similar:" if similar is not None else "best").message)
+        if self._vectors is None:
+            raise BadInput(what, "this archive was opened without a folder for vectors")
+        from postroom.archive.meaning.ranking import MeaningRanking
+
+        names = self.accounts() if accounts is None else [account_name(account) for account in accounts]
+        ranking = MeaningRanking(self._opened(self._vectors), names, lambda node: self._question(node, names))
+        return ranking.by_words(rest, most) if similar is None else ranking.by_message(similar.key, rest, most)
+
+    def _meant(self, query: str, accounts: Sequence[str] | None) -> Node:
         readable = query.encode("utf-8", "replace").decode()  # half a character can be in no mail, nor in a database
         node = parse(readable, int(self._clock.now().timestamp() * 1_000), strict=True)
         mine = with_own_addresses(node, lambda: self.accounts() if accounts is None else accounts)
-        mine = with_conversations(mine, lambda value: self._meant(value, accounts))
-        return self._question(without_spam_and_trash(mine), accounts, patience_s)
+        mine = with_conversations(mine, lambda value: self._conversation_meant(value, accounts))
+        return without_spam_and_trash(mine)
 
-    def _meant(self, value: str, accounts: Sequence[str] | None) -> InConversation:
+    def _conversation_meant(self, value: str, accounts: Sequence[str] | None) -> InConversation:
         """The conversation that a person named: by its name, by a message's key or Message-ID, or by a thread."""
         if (known := self._archive.conversation_named(value)) is not None:
             return InConversation(known, ConversationBy.ROOT)
@@ -403,6 +490,13 @@ class Search:
 
 def _by_row(member: ConversationMember) -> tuple[int, str]:
     return member.row_id, member.place
+
+
+def _similar_to(node: Node) -> tuple[Similar | None, Node]:
+    try:
+        return similar_to(node)
+    except ValueError as error:
+        raise BadInput("query", str(error)) from None
 
 
 def _sort(sort: Sort | str) -> Sort:

@@ -447,4 +447,4 @@ def open_archive(settings: Settings) -> ArchiveBackend:
         PostgresArchive,  # drivers are slow to load, and files do not need them
     )
 
-    return PostgresArchive(settings.database_url)
+    return PostgresArchive(settings.database_url, settings.home / "archive")

@@ -20,6 +20,10 @@ class SearchArguments(Arguments):
     )
     limit: int = Field(20, ge=1, le=100, strict=True)
     after: Cursor | None = Field(None, description="the `next` of the page before")
+    sort: Literal["date", "rank", "best"] = Field(
+        "date",
+        description="newest first; best match by words first; or best by words and meaning, where that is installed",
+    )
 
 
 class ReadArguments(Arguments):

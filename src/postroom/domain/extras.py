@@ -17,6 +17,7 @@ class Extra(StrEnum):
     WEB = "web"
     MODELS = "models"
     POSTGRES = "postgres"
+    MEANING = "meaning"
     OCR = "ocr"
 
     @property
@@ -29,6 +30,7 @@ _BRINGS = {
     Extra.MODELS: ("anthropic", "genai_prices", "openai", "pydantic_ai"),
     Extra.POSTGRES: ("greenlet", "psycopg"),
     Extra.OCR: ("PIL", "cv2", "numpy", "onnxruntime", "rapidocr"),
+    Extra.MEANING: ("numpy", "safetensors", "tokenizers", "wordllama"),
 }
 """The modules that Postroom imports of each; what they need themselves comes along."""
 

@@ -206,6 +206,10 @@ ARCHIVE_CONVERSATIONS = JobType(
     "archive.conversations", KeyUse.REPEATABLE, time_limit=timedelta(hours=1), keep_completed=5, in_history=True
 )
 """Index which messages belong together; comes back until none waits. Payload: none."""
+ARCHIVE_VECTORS = JobType(
+    "archive.vectors", KeyUse.REPEATABLE, time_limit=timedelta(hours=1), keep_completed=20, in_history=True
+)
+"""Make the vectors that messages lack, newest mail first; comes back until none is lacking. Payload: none."""
 ARCHIVE_STATISTICS = JobType("archive.statistics", KeyUse.REPEATABLE, time_limit=timedelta(hours=1), keep_completed=5)
 SERIES_UPKEEP = JobType("series.upkeep", KeyUse.REPEATABLE, time_limit=timedelta(minutes=5), keep_completed=1)
 
@@ -223,6 +227,7 @@ CATALOGUE = JobCatalogue(
         ARCHIVE_STATISTICS,
         ARCHIVE_INDEX,
         ARCHIVE_CONVERSATIONS,
+        ARCHIVE_VECTORS,
         BACKFILL_UPKEEP,
         CONTACTS_EXPORT,
         CLASSIFY,
@@ -269,6 +274,8 @@ FIXED_SCHEDULES = tuple(Schedule(job_type.name, job_type.name, cadence) for job_
 """What recurs in every installation, whatever its settings."""
 
 
+VECTORS = Schedule(ARCHIVE_VECTORS.name, ARCHIVE_VECTORS.name, "every 10m")
+"""Where the extra `meaning` is installed."""
 LOGIN_NOTICES = Schedule(LOGIN_NOTIFY.name, LOGIN_NOTIFY.name, "every 1m")
 """Where Discord is set up."""
 

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from postroom.domain.model_costs import as_data, cut_to_bytes
 from postroom.mail.query import format_query
 from postroom.mail.query.nodes import And, Node, Or, Text, TextField
+from postroom.mail.query.questions import STOP_WORDS, beginning
 from postroom.triage.choices import UnusableAnswer, call_arguments
 from postroom.triage.questions import ModelAnswer, ModelQuestion, ModelTool, one_line
 
@@ -43,23 +44,8 @@ _LONGEST_FIELD = 200
 _BEFORE, _AFTER = 200, 500
 _MOST_WINDOWS = 40
 _GAP = " … "
-_SHORTEST_STEM = 4
 _WORD = re.compile(r"[^\W_]+(?:[.@+_-]+[^\W_]+)*")
 _NUMBER = re.compile(r"\d+")
-_ENDINGS = ("ings", "ing", "ed", "es", "s")
-
-_UNSEARCHED = """
-    a about above after again ago all also am an and any anyone anything are as ask asked at be because been before
-    being between but by can could did do does doing done down during each e-mail e-mails email emails ever every few
-    find first for from get gets getting give got had has have having he her here him his how i if in inbox into is it
-    its just know last lately latest letter letters mail mailbox mails many may me message messages might mine more
-    most much must my newest no not now of off often on once only or other our out over own please receive received
-    recent recently same say says send sent shall she should show since so some someone something still such
-    tell than that the their them then there these they this those to too under until up us very want was we were
-    what when where whether which while who whom whose why will with would write wrote yes yet you your
-"""
-STOP_WORDS = frozenset(_UNSEARCHED.split())
-"""Words that ask, point or join, and words that only say that it is about mail."""
 
 T = TypeVar("T")
 
@@ -117,7 +103,7 @@ def queries_for(question: str) -> tuple[str, ...]:
     if not words:
         return ()
     names = [word for word in words if _is_name(word, question)]
-    beginnings = [_beginning(word) for word in words]
+    beginnings = [beginning(word) for word in words]
     wanted = [_all_of(words), _all_of(beginnings), *([_all_of(names)] if names else []), _any_of(beginnings)]
     return tuple(dict.fromkeys(map(format_query, wanted)))
 
@@ -136,15 +122,6 @@ def _is_name(word: str, question: str) -> bool:
     """Or a number. A capital letter at the beginning of the question says nothing."""
     begins = question.lstrip().startswith(word)
     return any(char.isdigit() for char in word) or (word[0].isupper() and not begins)
-
-
-def _beginning(word: str) -> str:
-    """`visit*` for `visited`; names, numbers and short words as they are."""
-    if not word.isalpha() or not word.islower():
-        return word
-    stem = next((word.removesuffix(end) for end in _ENDINGS if word.endswith(end)), word)
-    stem = stem if len(stem) >= _SHORTEST_STEM else word
-    return f"{stem}*" if len(stem) >= _SHORTEST_STEM else word
 
 
 def _texts(words: Iterable[str]) -> tuple[Node, ...]:
@@ -285,7 +262,7 @@ def excerpt(text: str, words: Sequence[str], most_bytes: int) -> str:
 
 
 def _stems(words: Iterable[str]) -> list[str]:
-    return sorted({_beginning(word).rstrip("*") for word in words}, key=len, reverse=True)
+    return sorted({beginning(word).rstrip("*") for word in words}, key=len, reverse=True)
 
 
 def _occurrences(text: str, words: Sequence[str]) -> list[int]:

@@ -362,6 +362,7 @@ _NAMES = {
     nodes.HasConversation: "has:conversation",
     nodes.InConversation: "thread:",
     nodes.MessageId: "rfc822msgid:",
+    nodes.Similar: "similar:",
 }
 
 

@@ -26,6 +26,7 @@ from tests.support.queues import run_until_idle
 pytestmark = pytest.mark.req("HW-7")
 
 OF_EXTRAS = (
+    "postroom.archive.meaning",
     "postroom.archive.postgres",
     "postroom.db.postgres",
     "postroom.db.postgres",

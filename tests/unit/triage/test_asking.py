@@ -14,12 +14,12 @@ from postroom.domain.model_costs import TokenCounts, as_data
 from postroom.domain.money import Micros
 from postroom.mail.query import parse
 from postroom.mail.query.nodes import And, Or, Text
+from postroom.mail.query.questions import STOP_WORDS
 from postroom.triage.asking import (
     ANSWER,
     MOST_ATTACHMENTS,
     MOST_MAIL_BYTES,
     MOST_SENTENCES,
-    STOP_WORDS,
     CheckedAnswer,
     QuotableAttachment,
     QuotableMail,

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Self
 
 import psycopg
@@ -218,7 +219,8 @@ PATIENCE_S = 30
 class PostgresArchive:
     """Needs no owner: every process with the address may read and write, from any host."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, vectors: Path | None = None) -> None:
+        """`vectors` is the folder of this host below which the accounts' vectors are."""
         try:
             url = make_url(address)
         except ArgumentError:
@@ -227,6 +229,7 @@ class PostgresArchive:
         self.ledger_name = "the table archive.certificates"
         self.sync_holder = f"postroom sync on {socket.gethostname()} (process {os.getpid()}, {new_id()[-6:]})"
         """Unlike the owner of files, several may be here: each has a name of its own, and waits for another's lease."""
+        self._vectors = vectors
         self._connections = ArchiveConnections(url)
         self._searching = ArchiveConnections(
             url, f"-c statement_timeout={PATIENCE_S}s -c max_parallel_workers_per_gather=0"
@@ -237,11 +240,15 @@ class PostgresArchive:
             self._connections.close()
             raise
 
+    @property
+    def vectors(self) -> Path | None:
+        return self._vectors
+
     def reader(self) -> PostgresArchiveReader:
         return PostgresArchiveReader(self._connections)
 
     def search(self, clock: Clock | None = None) -> Search:
-        return Search(PostgresQuestions(self._searching), clock, PATIENCE_S)
+        return Search(PostgresQuestions(self._searching), clock, PATIENCE_S, self._vectors)
 
     def conversations(self) -> PostgresConversationIndex:
         return PostgresConversationIndex(self._connections)

@@ -19,7 +19,9 @@ from postroom.archive.messages import (
     KnownId,
     MessageReference,
     PersonWrittenTo,
+    TextRow,
     account_name,
+    check_of,
     cursor_of,
     date_of_id,
     first_id,
@@ -243,6 +245,26 @@ class PostgresArchiveReader(ArchiveReader):
         )
         rows = [row for _, found in self._of_accounts(email, sql, list(gmail_ids)) for row in found]
         return {gmail_id: KnownId(gmail_id, date_ms // 1_000, deleted) for gmail_id, date_ms, deleted in rows}
+
+    def text_rows(self, email: str) -> Iterator[list[TextRow]]:
+        sql = (
+            "SELECT id, substring(sha256 FOR 4) FROM archive.messages WHERE account = %s AND id < %s "
+            "ORDER BY id DESC LIMIT %s"
+        )
+        last = LARGEST_ID
+        while rows := [row for _, found in self._of_accounts(email, sql, last, 20 * PORTION) for row in found]:
+            yield [TextRow(0, 0, row_id, check_of(sha256)) for row_id, sha256 in rows]
+            last = rows[-1][0]
+
+    def texts(self, email: str, rows: Sequence[TextRow], longest: int) -> list[tuple[str, str]]:
+        sql = "SELECT id, subject, left(body, %s) FROM archive.messages WHERE account = %s AND id = ANY(%s)"
+        ids = [row.row_id for row in rows]
+        found: dict[int, tuple[str, str]] = {}
+        with self._connections.session() as session:
+            for number in self._numbers(session, email):
+                for row_id, subject, body in session.query(sql, (longest, number, ids)):
+                    found[row_id] = (subject or "", body or "")
+        return [found.get(row.row_id, ("", "")) for row in rows]
 
     def written_to(self, email: str) -> Iterator[PersonWrittenTo]:
         sql = (

@@ -33,6 +33,7 @@ from postroom.archive.postgres.words import FOLDED_IN, all_of, around, phrase, w
 from postroom.archive.search import (
     MOST_RANKED,
     AfterRank,
+    FoundRow,
     SearchHit,
     ShardProblem,
     Snippet,
@@ -130,7 +131,7 @@ class RowConditions:
                 return _labelled([label for name in self.of_the_user for label in self.labels[name]])
             case nodes.InConversation() | nodes.HasConversation():
                 return _in_conversation(node)
-            case nodes.Anywhere():
+            case nodes.Anywhere() | nodes.Similar():  # a search takes `similar:` out before it asks (`meaning/`)
                 return RowCondition("TRUE")
             case _:
                 assert_never(node)
@@ -299,6 +300,21 @@ class PostgresQuestion:
             hits = self._hits(asked, found[start:end])
         return hits, AfterRank(end).encoded() if len(found) > end and end < MOST_RANKED else None
 
+    def ranked(self, most: int) -> list[FoundRow]:
+        with self._connections.session() as session:
+            asked = _Asked(session, self._node, self._names, self._time_left)
+            return [asked.row(each) for each in asked.best(most)]
+
+    def among(self, rows: Sequence[FoundRow]) -> set[FoundRow]:
+        with self._connections.session() as session:
+            asked = _Asked(session, self._node, self._names, self._time_left)
+            return {asked.row(each) for each in asked.among([row.row_id for row in rows])} & set(rows)
+
+    def hits(self, rows: Sequence[FoundRow]) -> tuple[SearchHit, ...]:
+        with self._connections.session() as session:
+            asked = _Asked(session, self._node, self._names, self._time_left)
+            return self._hits(asked, asked.found(rows))
+
     def count(self, limit: int | None) -> tuple[int, bool]:
         with self._connections.session() as session, session.transaction():
             self._limit_statements(session)
@@ -410,6 +426,20 @@ class _Asked:
             return self._found(self._where, self._order, limit)
         score = f"ts_rank({_WEIGHTS}, m.tokens, %s::tsquery, 1) DESC, {self._order}"
         return self._found(self._where, score, limit, (" | ".join(wanted),))
+
+    def among(self, ids: Sequence[int]) -> list[Found]:
+        chosen = "SELECT m.account, m.id FROM archive.entries m WHERE m.account = ANY(%s) AND m.id = ANY(%s)"
+        sql = f"{chosen} AND {self._where.sql}"
+        rows = self._query(sql, (list(self._accounts), list(ids), *self._where.values))
+        return [(account, row_id) for account, row_id in rows]
+
+    def row(self, found: Found) -> FoundRow:
+        account, row_id = found
+        return FoundRow(self._accounts[account], 0, 0, row_id)
+
+    def found(self, rows: Sequence[FoundRow]) -> list[Found]:
+        numbers = {email: number for number, email in self._accounts.items()}
+        return [(numbers[row.account], row.row_id) for row in rows if row.account in numbers]
 
     def count(self, limit: int | None) -> int:
         bound = None if limit is None else limit + 1

@@ -149,6 +149,10 @@ class FileArchive:
         next one takes over at once."""
         return f"postroom sync on {socket.gethostname()} (archive {self.root})"
 
+    @property
+    def vectors(self) -> Path:
+        return self.root
+
     def reader(self) -> FileArchiveReader:
         return FileArchiveReader(self.root)
 

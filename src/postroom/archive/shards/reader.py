@@ -28,7 +28,9 @@ from postroom.archive.messages import (
     MessageReference,
     PersonWrittenTo,
     ShardName,
+    TextRow,
     account_name,
+    check_of,
     cursor_of,
     date_of_id,
     first_id,
@@ -309,6 +311,24 @@ class FileArchiveReader(ArchiveReader):
         wanted = json.dumps(list(gmail_ids))
         rows = (row for shard in self.shards(email) for row in shard.query(query, (wanted,)))
         return {gmail_id: KnownId(gmail_id, date_ms // 1_000, bool(deleted)) for gmail_id, date_ms, deleted in rows}
+
+    def text_rows(self, email: str) -> Iterator[list[TextRow]]:
+        sql = "SELECT id, sha256 FROM messages WHERE id < ? ORDER BY id DESC LIMIT ?"
+        for shard in self.shards(email):
+            last = LARGEST_ID
+            while rows := shard.query(sql, (last, _IDS_AT_ONCE)):
+                yield [TextRow(shard.name.year, shard.name.part, row_id, check_of(sha256)) for row_id, sha256 in rows]
+                last = rows[-1][0]
+
+    def texts(self, email: str, rows: Sequence[TextRow], longest: int) -> list[tuple[str, str]]:
+        sql = "SELECT id, subject, substr(body, 1, ?) FROM texts WHERE id IN (SELECT value FROM json_each(?))"
+        found: dict[tuple[int, int, int], tuple[str, str]] = {}
+        for year, part in dict.fromkeys((row.year, row.part) for row in rows):
+            ids = [row.row_id for row in rows if (row.year, row.part) == (year, part)]
+            shard = self.shard(ShardName(account_name(email), year, part))
+            for row_id, subject, body in shard.query(sql, (longest, json.dumps(ids))):
+                found[year, part, row_id] = (subject or "", body or "")
+        return [found.get((row.year, row.part, row.row_id), ("", "")) for row in rows]
 
     def written_to(self, email: str) -> Iterator[PersonWrittenTo]:
         sql = (

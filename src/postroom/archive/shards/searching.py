@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -25,6 +26,7 @@ from postroom.archive.search import (
     MOST_RANKED,
     AfterMessage,
     AfterRank,
+    FoundRow,
     Search,
     SearchHit,
     ShardProblem,
@@ -150,10 +152,31 @@ class ShardQuestion:
         """The best of all shards; how good a message is depends on the others in its shard."""
         start = after_rank(token).rank if token else 0
         end = min(start + limit, MOST_RANKED)
-        answers = self._ask_all(lambda reader: (reader.name, self._best_in(reader, end + 1)))
+        ranked = self._ranked(end + 1)
+        return self._read(ranked[start:end]), (
+            AfterRank(end).encoded() if len(ranked) > end and end < MOST_RANKED else None
+        )
+
+    def _ranked(self, most: int) -> list[Found]:
+        answers = self._ask_all(lambda reader: (reader.name, self._best_in(reader, most)))
         ranked = sorted((score, -id, name) for name, scores in answers for id, score in scores.items())
-        page = [(name, -id) for _, id, name in ranked[start:end]]
-        return self._read(page), AfterRank(end).encoded() if len(ranked) > end and end < MOST_RANKED else None
+        return [(name, -id) for _, id, name in ranked[:most]]
+
+    def ranked(self, most: int) -> list[FoundRow]:
+        return [FoundRow(name.account, name.year, name.part, id) for name, id in self._ranked(most)]
+
+    def among(self, rows: Sequence[FoundRow]) -> set[FoundRow]:
+        by_shard: defaultdict[ShardName, list[int]] = defaultdict(list)
+        for row in rows:
+            by_shard[_shard_of(row)].append(row.row_id)
+        found: set[FoundRow] = set()
+        for name in by_shard.keys() & set(self._names):
+            matching = self._ask(name, partial(self._among_in, ids=by_shard[name])) or ()
+            found |= {FoundRow(name.account, name.year, name.part, id) for id in matching}
+        return found
+
+    def hits(self, rows: Sequence[FoundRow]) -> tuple[SearchHit, ...]:
+        return self._read([(_shard_of(row), row.row_id) for row in rows])
 
     def count(self, limit: int | None) -> tuple[int, bool]:
         if limit is None:
@@ -242,6 +265,12 @@ class ShardQuestion:
                 scores[id] = min(score, scores.get(id, 0.0))
         return scores
 
+    def _among_in(self, reader: SearchReader, ids: Sequence[int]) -> list[int]:
+        labels = reader.labels()
+        node = self._node if reader.has_texts else without_attachment_text(self._node)
+        statement = selecting.among(fold(node, labels), labels, ids)
+        return [id for (id,) in reader.query(statement.sql, statement.values)]
+
     def _count_in(self, reader: SearchReader, limit: int | None) -> int:
         parts = self._selects(reader)
         statement = selecting.count(parts, limit)
@@ -283,6 +312,10 @@ class ShardQuestion:
 
 def _messages_in(reader: SearchReader, row_ids: Sequence[int]) -> dict[int, ArchivedMessage]:
     return reader.messages(row_ids)
+
+
+def _shard_of(row: FoundRow) -> ShardName:
+    return ShardName(row.account, row.year, row.part)
 
 
 def _year(name: ShardName) -> int:
@@ -474,5 +507,5 @@ def snippets(reader: SearchReader, node: Node, row_ids: Sequence[int]) -> dict[i
 
 
 def search_shards(root: Path, clock: Clock | None = None, patience_s: float = 30.0) -> Search:
-    """A search over the shards below a folder."""
-    return Search(ShardQuestions(ShardFolder(root), root), clock, patience_s)
+    """A search over the shards below a folder, and over the conversations and vectors beside them."""
+    return Search(ShardQuestions(ShardFolder(root), root), clock, patience_s, root)

@@ -10,6 +10,7 @@ Values are bound; what a person typed appears in a full-text expression only as 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -34,6 +35,7 @@ from postroom.mail.query.nodes import (
     Not,
     Or,
     Received,
+    Similar,
     Size,
     Text,
     TextField,
@@ -168,7 +170,7 @@ class ShardConditions:
                 return self._in_conversation(node)
             case HasConversation():
                 return ShardCondition(HAS_CONVERSATION.format(**_INDEX, id=self.id))
-            case Anywhere():
+            case Anywhere() | Similar():  # a search takes `similar:` out before it asks (`meaning/`)
                 return ShardCondition("TRUE")
             case _:
                 assert_never(node)
@@ -383,6 +385,13 @@ def selects(node: Node, labels: LabelIndex, *, by_text: bool = False, most: int 
         return [_select(alternative, labels, by_text=by_text) for alternative in found]
     whole = ShardConditions("driver.id", labels, has_message_row=True)
     return [Select("messages", "driver.id", (whole.of(node),), Ids.of(node))]
+
+
+def among(node: Node, labels: LabelIndex, ids: Sequence[int]) -> Statement:
+    """Those of the ids whose messages a folded query finds."""
+    condition = ShardConditions("driver.id", labels, has_message_row=True).of(node)
+    sql = f"SELECT id FROM messages AS driver WHERE id IN (SELECT value FROM json_each(?)) AND {condition.sql}"
+    return Statement(sql, (json.dumps(list(ids)), *condition.values))
 
 
 def count(parts: Sequence[Select], limit: int | None) -> Statement:

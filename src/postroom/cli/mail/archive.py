@@ -16,10 +16,13 @@ from postroom.app import App
 from postroom.archive.certificates import Certificate, RemovalAction, RemovalResult
 from postroom.archive.conversations.building import index_conversations
 from postroom.archive.coverage import PartState, TextCoverage, UnindexedPart, added_up, reader_version
+from postroom.archive.messages import account_name
 from postroom.archive.service import open_archive
+from postroom.cli.mail.search import require_accounts
 from postroom.cli.session import AccountOption, chosen_accounts, stopped_by_signals, with_app
 from postroom.cli.terminal import DryRunOption, JsonOption, console, errors, moment, print_json, print_table, size
 from postroom.domain.errors import Fatal
+from postroom.domain.extras import Extra, require
 from postroom.sync.archiver import ArchiveReport
 from postroom.sync.removal import ArchivePlan, RemovalPolicy
 
@@ -166,6 +169,41 @@ def conversations(json: JsonOption = False) -> None:
     console.print(
         f"{counts.messages:,} messages are indexed, {done.added:,} of them now. "
         f"Conversations of two messages or more: {counts.conversations:,}."
+    )
+
+
+@app.command()
+def vectors(
+    account: Annotated[str | None, typer.Option("--account", help="Only this mailbox; all otherwise.")] = None,
+    make: Annotated[bool, typer.Option("--make", help="Make those that are lacking now, newest mail first.")] = False,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Make all of them anew.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Count the messages whose meaning is known, for `similar:` and `--sort best`.
+
+    A worker makes vectors in the background. They can be made anew from the archive at any time.
+    """
+    require(Extra.MEANING, "similar mail")
+    from postroom.archive.meaning.making import make_vectors, vector_state  # numpy is slow to load, and is an extra
+
+    with open_archive(settings.load()) as place, place.reader() as reader:
+        accounts, root = reader.accounts(), place.vectors
+        require_accounts([account] if account else None, accounts)
+        if root is None:
+            raise Fatal("This archive has no folder for vectors.")
+        chosen = [account_name(account)] if account else accounts
+        for email in chosen if make or rebuild else ():
+            make_vectors(reader, root, email, anew=rebuild)
+        states = {email: vector_state(reader, root, email) for email in chosen}
+    if json:
+        print_json(
+            [{"account": email, "messages": each.messages, "vectors": each.vectors} for email, each in states.items()]
+        )
+        return
+    print_table(
+        ["account", "messages", "with a vector", "waiting"],
+        ([email, f"{each.messages:,}", f"{each.vectors:,}", f"{each.waiting:,}"] for email, each in states.items()),
+        empty="The archive holds no mail.",
     )
 
 

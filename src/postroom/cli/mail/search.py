@@ -40,7 +40,12 @@ def search(
         str | None, typer.Argument(help="The query, as in Gmail: words, from:, subject:, OR, - ...")
     ] = None,
     limit: Annotated[int, typer.Option(help="Show at most this many, 1 to 500.")] = 20,
-    sort: Annotated[Sort, typer.Option(help="Newest first, or best match first.")] = Sort.DATE,
+    sort: Annotated[
+        Sort,
+        typer.Option(
+            help="Newest first; best match by words first; or, with the meaning extra, best by words and meaning."
+        ),
+    ] = Sort.DATE,
     account: Annotated[
         list[str] | None, typer.Option(help="Only this account's mail; may be given more than once.")
     ] = None,

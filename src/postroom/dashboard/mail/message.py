@@ -23,7 +23,7 @@ from postroom.app.serving import SharedServices
 from postroom.archive.backend import MailReader
 from postroom.archive.conversations.forest import ConversationPerson
 from postroom.archive.messages import ArchivedAttachment, ArchivedMessage, Provenance, account_name
-from postroom.archive.search import ArchivedConversation, ShardProblem
+from postroom.archive.search import ArchivedConversation, SearchHit, ShardProblem
 from postroom.dashboard.actions.queries import ActionRow, DecisionMade, addresses, decision_about, row_of
 from postroom.dashboard.display.foreign_content import SafeHtml, safe_html
 from postroom.dashboard.mail.current import changes_under_way, labels_after
@@ -54,6 +54,7 @@ _MOST_ATTACHMENTS = 200
 _LONGEST_HEADER = 2_000
 _LONGEST_IN_THREAD = 3_000
 _FOUND_WITHIN_S = 1.0
+_MOST_RELATED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +215,16 @@ async def conversation_of(shared: SharedServices, letter: MessageDetail, only: s
     message = await _find(shared, letter.account, letter.key)
     accounts = None if only is None else [only]
     return await asyncio.to_thread(shared.search.conversation, message, accounts=accounts, newest=MOST_OF_A_THREAD)
+
+
+async def related_to(shared: SharedServices, letter: MessageDetail) -> Sequence[SearchHit]:
+    """Mail of other conversations that means much the same; none without the `meaning` extra."""
+
+    def look() -> Sequence[SearchHit]:
+        message = shared.search.message(letter.account, letter.key)
+        return () if message is None else shared.search.related(message, _MOST_RELATED)
+
+    return await asyncio.to_thread(look)
 
 
 async def around(

@@ -13,6 +13,7 @@ from fastapi import Path, Query
 from pydantic import ValidationError
 from starlette.responses import HTMLResponse, Response
 
+from postroom.archive.search import Sort
 from postroom.dashboard.actions.routes import SNOOZE_HOURS
 from postroom.dashboard.context import Here, api_router, file_reply, named_by, pages_router, permits
 from postroom.dashboard.display.foreign_content import (
@@ -43,6 +44,7 @@ from postroom.dashboard.mail.message import (
     read_html,
     read_message,
     read_raw,
+    related_to,
     state_of,
 )
 from postroom.dashboard.mail.search import (
@@ -94,11 +96,11 @@ async def mail_page(here: Here, wanted: MailWanted) -> Response:
     wanted = wanted.model_copy(update={"query": clean(wanted.query).replace("\N{REPLACEMENT CHARACTER}", "")})
     if not wanted.query and wanted.view is None and wanted.tier is None:
         wanted = wanted.model_copy(update={"view": MailView.INBOX})
-    asked, mistake, status = Form.filled(query=wanted.query, account=wanted.account), None, 200
+    asked, mistake, status = Form.filled(query=wanted.query, account=wanted.account, sort=wanted.sort), None, 200
     try:
         found = await conversations(here, wanted)
     except BadInput as error:
-        if error.field not in ("query", "account"):
+        if error.field not in ("query", "account", "sort"):
             raise
         asked, mistake, status = asked.refused(error), mistake_in(wanted.query, error), 422
         found = ConversationList([], None, None, (), await mail_accounts(here.services.shared))
@@ -122,10 +124,12 @@ async def mail_page(here: Here, wanted: MailWanted) -> Response:
         saved=_saved(wanted, beside) if wanted.query else None,
         density=density_of(here.request),
         densities=list(Density),
+        sorts=_SORTS,
         address_of=message_path,
     )
 
 
+_SORTS = {Sort.DATE: "Newest first", Sort.RANK: "Best words first", Sort.BEST: "Best by words and meaning first"}
 _TITLES = {MailView.ALL: "All mail"}
 
 
@@ -210,6 +214,7 @@ async def message_page(
         height=_height(letter),
         sandbox=SANDBOX,
         thread=await conversation_of(here.services.shared, letter, here.visitor.caller.endpoint_identity),
+        related=await related_to(here.services.shared, letter),
         judgement=reply.judgement,
         address_of=message_path,
         category_choices=[*here.app.categories.defined.names, NONE],

@@ -25,7 +25,7 @@ from postroom.actions.lifecycle import Action
 from postroom.app.serving import SharedServices
 from postroom.archive.backend import MailReader
 from postroom.archive.messages import ArchivedMessage, account_name
-from postroom.archive.search import Search, SearchHit, SearchPage, ShardProblem, Snippet
+from postroom.archive.search import Search, SearchHit, SearchPage, ShardProblem, Snippet, Sort
 from postroom.dashboard.mail.current import MailboxId, changes_under_way, labels_after, still_matches
 from postroom.dashboard.paging import BoundedCount, ListQuery, SortOrder, row_before
 from postroom.db import Tx
@@ -154,6 +154,9 @@ class MailQuery(ListQuery):
     view: MailView | None = Field(None, description="only mail in this place; unset: everything but spam and trash")
     tier: Tier | None = Field(None, description="only mail that got this tier on arrival; without query and view")
     before: str | None = Field(None, max_length=600, description="`previous` of a page; in place of `after`")
+    sort: Sort | None = Field(
+        None, description="of a search: date, the newest first, which is the default; rank; best, by words and meaning"
+    )
 
     @property
     def is_first_page(self) -> bool:
@@ -276,7 +279,12 @@ def _find(search: Search, wanted: MailQuery) -> tuple[list[str], SearchPage]:
     known = search.accounts()
     accounts = None if wanted.account is None else [require_account(wanted.account, known)]
     page = search.search(
-        wanted.whole_query, accounts=accounts, limit=wanted.limit, after=wanted.after, before=wanted.before
+        wanted.whole_query,
+        accounts=accounts,
+        limit=wanted.limit,
+        sort=wanted.sort or Sort.DATE,
+        after=wanted.after,
+        before=wanted.before,
     )
     return known, page
 

@@ -120,7 +120,16 @@ class Anywhere:
     """True of every message, and opens spam and trash to the search."""
 
 
-Fact = Received | Size | MessageId | HasAttachment | HasUserLabel | InConversation | HasConversation | Anywhere
+@dataclass(frozen=True, slots=True)
+class Similar:
+    """Means much the same as the message with this key. Only the archive can tell."""
+
+    key: str
+
+
+Fact = (
+    Received | Size | MessageId | HasAttachment | HasUserLabel | InConversation | HasConversation | Anywhere | Similar
+)
 """A leaf that is neither about text nor about a label."""
 Node = And | Or | Not | Text | Labelled | Fact
 
@@ -207,6 +216,8 @@ def _fact(node: Fact) -> str:
             return "has:conversation"
         case Anywhere():
             return "in:anywhere"
+        case Similar(key):
+            return f"similar:{_quoted(key)}"
         case _:
             assert_never(node)
 

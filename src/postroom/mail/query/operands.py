@@ -36,6 +36,7 @@ _PLACES = {"draft": "DRAFT", "drafts": "DRAFT", "sent": "SENT", "inbox": "INBOX"
 _STATES = {"unread": "UNREAD", "starred": "STARRED", "important": "IMPORTANT"}
 STATES = frozenset({*_STATES, *_PLACES, "read"})
 CATEGORIES = frozenset({"primary", "social", "promotions", "updates", "forums", "reservations", "purchases"})
+_KEY = re.compile(r"[0-9A-Za-z]{1,80}")
 _MAX_EPOCH_S = 253_402_300_799  # the last second of the year 9999, the last that a datetime can hold
 
 
@@ -116,6 +117,12 @@ def _conversation(text: str, now: int) -> nodes.Node:
     return nodes.InConversation(text) if text else nodes.EVERYTHING
 
 
+def _similar(text: str, now: int) -> nodes.Node:
+    if not _KEY.fullmatch(text):
+        raise OperandError(f"{text[:40]!r} is not the key of a message", "a key as search and lists print it")
+    return nodes.Similar(text)
+
+
 OPERATORS: Mapping[str, Operand] = {
     "from": _words_in(nodes.TextField.FROM),
     "to": _words_in(nodes.TextField.TO),
@@ -140,5 +147,6 @@ OPERATORS: Mapping[str, Operand] = {
     "size": lambda text, now: nodes.Size(over=_bytes(text)),
     "smaller": lambda text, now: nodes.Size(under=_bytes(text)),
     "thread": _conversation,
+    "similar": _similar,
     "rfc822msgid": lambda text, now: nodes.MessageId(text.strip("<>")),
 }

@@ -23,6 +23,7 @@ from postroom.mail.query.nodes import (
     Not,
     Or,
     Received,
+    Similar,
     Size,
     Text,
     TextField,
@@ -149,6 +150,8 @@ def _judged(node: Node, facts: PlaceFacts) -> bool | None:
             return None if keys is None or any(place.key in keys for place in facts.places) else False
         case Anywhere():
             return True
+        case Similar():
+            return False  # only the archive can tell
         case HasAttachment() | InConversation() | HasConversation():
             return None
 

@@ -101,7 +101,7 @@ class ReadingTools:
     async def search(self, caller: Caller, given: contract.SearchArguments) -> contract.SearchReply:
         only = None if caller.endpoint_identity is None else [caller.endpoint_identity]
         found = await asyncio.to_thread(
-            self._search.search, given.query, accounts=only, limit=given.limit, after=given.after
+            self._search.search, given.query, accounts=only, limit=given.limit, sort=given.sort, after=given.after
         )
         return contract.SearchReply(
             messages=[searched_message(hit) for hit in found.hits],

@@ -26,6 +26,7 @@ from postroom.mail.query.nodes import (
     Not,
     Or,
     Received,
+    Similar,
     Size,
     Text,
     TextField,
@@ -117,7 +118,7 @@ def _leaf(node: Fact) -> Test:
             return lambda mail: any(label.startswith(_USER_LABEL) for label in mail.summary.label_ids)
         case Anywhere():
             return lambda mail: True
-        case InConversation() | HasConversation():
+        case InConversation() | HasConversation() | Similar():  # unknown to Gmail
             return lambda mail: False
         case _:
             assert_never(node)
