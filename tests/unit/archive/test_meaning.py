@@ -143,7 +143,9 @@ def test_a_message_with_other_bytes_gets_another_vector_in_the_same_place(tmp_pa
     assert len(vectors) == 2
     assert found(tmp_path, "football", most=1) == [1]
     assert vectors.vector_of(1, 1) is None
-    assert vectors.vector_of(1, 2).shape == (DIMENSIONS,)
+    newer = vectors.vector_of(1, 2)
+    assert newer is not None
+    assert newer.shape == (DIMENSIONS,)
 
 
 def test_vectors_of_another_version_of_the_model_are_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

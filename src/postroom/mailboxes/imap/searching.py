@@ -148,10 +148,8 @@ def _judged(node: Node, facts: PlaceFacts) -> bool | None:
             keys = facts.found.get(node)
             # Servers find parts of words, so that what they find only may match, also under a negation.
             return None if keys is None or any(place.key in keys for place in facts.places) else False
-        case Anywhere():
-            return True
-        case Similar():
-            return False  # only the archive can tell
+        case Anywhere() | Similar():
+            return isinstance(node, Anywhere)  # what is similar, only the archive can tell
         case HasAttachment() | InConversation() | HasConversation():
             return None
 
