@@ -24,7 +24,6 @@ from sqlalchemy.util import LRUCache
 
 import postroom.db.postgres
 import postroom.db.sqlite
-
 from postroom.archive.backend import ArchiveBackend
 from postroom.archive.postgres.postgres_archive import PostgresArchive
 from postroom.archive.shards.file_archive import FileArchive
