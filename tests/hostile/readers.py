@@ -136,7 +136,7 @@ def _decoded(data: bytes) -> None:
     decode_body(body, encoding.decode("latin-1"), _LARGEST_PAGE)
 
 
-_LIMITS = ReadingLimits(cpu_seconds=2.0, wall_seconds=60.0, memory_bytes=512 * MB)
+_LIMITS = ReadingLimits(cpu_seconds=1.0, wall_seconds=60.0, memory_bytes=512 * MB)
 _SITE = "http://a.example"
 _INNOCENT = WebDocument(b"<html><body><p>Innocent</p></body></html>", "text/html", None, _SITE)
 

@@ -119,7 +119,7 @@ async def product_of(path: Path, shape: Shape, *, mails: int, pages: int) -> Asy
 @pytest.mark.parametrize(
     ("shape", "seed", "troubles", "mails", "pages"),
     [
-        pytest.param(Shape.ONE_PROCESS, 1, 6, 60, 10, id="one-short", marks=pytest.mark.timeout(400)),
+        pytest.param(Shape.ONE_PROCESS, 1, 6, 24, 6, id="one-short", marks=pytest.mark.timeout(900)),
         *(
             pytest.param(shape, seed, 60, 600, 60, id=f"{shape.name}-{seed}", marks=_LONG)
             for shape in Shape
