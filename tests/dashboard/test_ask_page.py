@@ -80,12 +80,12 @@ async def test_a_quote_from_an_attachment_is_shown_with_its_name(database_url: s
         running_model() as sim,
         open_site(tmp_path / "home", database_url, model=settings_for(sim)) as site,
     ):
-        await scene.archive_mail(site, [with_attachments(1, [("a&b.txt", b"Acme: the boiler, 480 dollars")])])
+        await scene.archive_mail(site, [with_attachments(1, [("bill.txt", b"Acme: the boiler, 480 dollars")])])
         archive = site.dashboard.pages.state.services.shared.archive
         await archive.of(ME).run(lambda writer: index_all(archive.backend, writer, ME))
         sim.responder.stage.queue.append(answering(("It cost 480 dollars.", "the boiler, 480 dollars")))
         page = await site.post("/ask", question="What did Acme take for the boiler?")
-        assert "In the attachment a&amp;b.txt" in page.text
+        assert "In the attachment bill.txt" in text_of(page.text)
 
 
 async def test_without_a_model_the_page_shows_what_it_found(site: Site) -> None:

@@ -200,7 +200,7 @@ def test_a_newer_version_reads_again_what_could_not_be_read(archive_place: Archi
     files = [("a.txt", b"text"), ("b.bin", bytes(range(256))), ("c.pdf", documents.pdf("x", password=PASSWORD))]
     archive.store(ME, [with_attachments(1, files)])
     index_all(archive_place, archive, ME)
-    newer = EXTRACTOR_VERSION + 1
+    newer = EXTRACTOR_VERSION + 2
     with archive_place.reader() as reader:
         assert reader.waiting_attachments(ME, None, 10) == []
         [waiting] = reader.waiting_attachments(ME, None, 10, newer)
@@ -352,6 +352,6 @@ def test_damaged_bytes_do_not_stop_the_others(tmp_path: Path) -> None:
     assert states(place) == {PartState.INDEXED: 1, PartState.UNREADABLE: 1}
     with place.reader() as reader:
         [broken] = [part for part in reader.unindexed(PartState.UNREADABLE, 10)]
-        waiting = reader.waiting_attachments(ME, None, 1, EXTRACTOR_VERSION + 1)
+        waiting = reader.waiting_attachments(ME, None, 1, EXTRACTOR_VERSION + 2)
         assert read_attachments(reader, waiting[0]).texts is None
     assert "damaged" in broken.note

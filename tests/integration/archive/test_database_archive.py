@@ -359,14 +359,8 @@ def test_what_waits_is_found_by_indexes_which_an_older_archive_gets_when_it_is_o
         with older.reader() as reader:
             waiting = reader.waiting_attachments(ME, None, 2)
         assert [each.message.subject for each in waiting] == ["Letter 2", "Letter 1"]
-    names = execute(url, "SELECT indexname FROM pg_indexes WHERE schemaname = 'archive' AND tablename = 'readings'")
-    assert ("readings_again",) in names
-    shown = execute(
-        url,
-        "SET enable_seqscan = off; EXPLAIN SELECT e.id FROM archive.entries e WHERE e.account = 1 AND e.has_attachment "
-        "ORDER BY e.id DESC LIMIT 2",
-    )
-    assert any("Index Only Scan Backward" in str(line) for line in shown), shown
+    names = execute(url, "SELECT indexname FROM pg_indexes WHERE schemaname = 'archive'")
+    assert {("entries_attached",), ("readings_again",)} <= set(names)
 
 
 def test_a_database_archive_on_sqlite_is_refused_with_the_remedy(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -64,7 +64,7 @@ async def _require(app: App, account: str, source: bool) -> None:
     with app.archive.backend.reader() as reader:
         known = reader.accounts()
     if source:
-        known += [account_name(each.email) for each in await app.database.read(list_accounts)]
+        known = [*known, *(account_name(each.email) for each in await app.database.read(list_accounts))]
     require_accounts([account], known)
 
 
