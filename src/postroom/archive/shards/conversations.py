@@ -127,9 +127,9 @@ class FileConversationIndex:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
+    def __exit__(self, *error: object) -> None:
         self._connection.close()
-        if kind is DamagedIndex:
+        if error[0] is DamagedIndex:
             _remove(self._path)  # the next to open it makes it anew
 
 
