@@ -346,16 +346,16 @@ def conversations_handler(app: App) -> Handler:
     async def handle(context: JobContext) -> Json:
         until, stop, backend = app.clock.monotonic() + _INDEXING_TURN_S, threading.Event(), app.archive.backend
 
-        def work() -> tuple[IndexedConversations, ConversationCounts]:
+        def work() -> tuple[IndexedConversations, ConversationCounts, int]:
             done = index_conversations(backend, is_over=lambda: stop.is_set() or app.clock.monotonic() > until)
-            with backend.conversations() as index:
-                return done, index.counts()
+            with backend.conversations() as index, backend.reader() as reader:
+                return done, index.counts(), 0 if done.is_done else reader.count()
 
         async with context.step("index") as step:
-            done, counts = await _on_own_thread(work, stop)
+            done, counts, all_mail = await _on_own_thread(work, stop)
             step.result = {"added": done.added, "messages": counts.messages, "conversations": counts.conversations}
         if not done.is_done:
-            raise Postponed(_NEXT_TURN, f"{counts.messages:,} messages are indexed; more wait")
+            raise Postponed(_NEXT_TURN, f"{counts.messages:,} of {all_mail:,} messages are indexed")
         return step.result
 
     return handle

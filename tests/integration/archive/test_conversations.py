@@ -16,7 +16,7 @@ from postroom.archive.backend import ArchiveBackend, MailWriter
 from postroom.archive.conversations import forest
 from postroom.archive.conversations.building import index_conversations
 from postroom.archive.messages import ArchivedMessage
-from postroom.archive.shards.conversations import CONVERSATIONS_FILE
+from postroom.archive.shards.conversations import CONVERSATIONS_FILE, DamagedIndex
 from postroom.archive.shards.file_archive import FileArchive
 from tests.support.archives import generated_mail, place_at
 from tests.support.conversations import HOME, OLD, PER_BATCH, WORK, mail
@@ -279,6 +279,29 @@ def test_a_damaged_or_missing_index_is_made_anew(tmp_path: Path) -> None:
         assert found(place, "has:conversation") == set(), "a search goes on without it"
         index_conversations(place)
         assert conversations(place) == whole
+
+
+def test_damage_within_the_index_stops_no_page_and_is_repaired(tmp_path: Path) -> None:
+    place = FileArchive(tmp_path)
+    with place.writer("a test") as archive:
+        archive.store(HOME, [mail(f"m{number}", answers=f"m{number - 1}", day=number) for number in range(1, 60)])
+    index_conversations(place)
+    whole = conversations(place)
+    file = place.root / CONVERSATIONS_FILE
+    with file.open("r+b") as opened:
+        opened.seek(4_096)  # the first page, with the names of the tables, stays
+        opened.write(b"\xff" * (file.stat().st_size - 4_096))
+    with place.reader() as reader, place.search() as search:
+        messages = list(reader.newest_first())
+        assert search.conversation_names(messages) == [None] * 59
+        assert search.conversation(messages[0]).name is None
+        assert len(search.search("this").hits) > 0
+    with place.writer("a test") as archive:
+        archive.store(HOME, [mail("m60", answers="m59", day=60)])
+    with pytest.raises(DamagedIndex):
+        index_conversations(place)
+    index_conversations(place)
+    assert conversations(place) == {frozenset({*next(iter(whole)), "m60"})}
 
 
 def _overwrite(file: Path) -> None:

@@ -27,8 +27,8 @@ def index_conversations(
     *,
     messages: int = _MESSAGES,
 ) -> IndexedConversations:
-    """Blocks until nothing waits, or it is over; `progress` is told how many messages were added since its last call.
-    Needs no owner of the archive."""
+    """Blocks until nothing waits, or it is over; needs no owner of the archive. `progress` is called with the number of
+    messages added since its last call."""
     added = 0
     with archive.conversations() as index:
         for batch in index.waiting(messages):

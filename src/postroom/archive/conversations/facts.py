@@ -105,7 +105,7 @@ def facts_of(stored: StoredHead) -> ConversationFacts:
 
 
 def _vertex(stored: StoredHead, headers: Headers, message_id: str | None, references: tuple[str, ...]) -> str:
-    """Whoever reuses a Message-ID for something else makes another message, and takes no one's place."""
+    """A Message-ID that is used again for something else names another message, which takes no one's place."""
     if message_id is None:
         return f"c{_hash(stored.sha256.hex())}"
     return f"c{_hash(' '.join((message_id, headers.get('Date') or '', *references)))}"

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from postroom.archive.conversations.facts import ConversationFacts, StoredHead, facts_of, head_of
 from postroom.archive.conversations.forest import TABLES, ConversationCounts, ConversationForest
 from postroom.archive.messages import ShardName, path_of
 from postroom.archive.shards.reader import ShardReader, shards_on_disk
 from postroom.archive.shards.shard_file import is_damage, storage_error, uri_path
-from postroom.domain.errors import Fatal
+from postroom.domain.errors import Fatal, PostroomError, Retryable
 from postroom.telemetry import logs
 
 log = logs.get(__name__)
+T = TypeVar("T")
 
 CONVERSATIONS_FILE = "conversations.db"
 SCHEMA = "conversations"
@@ -40,6 +41,10 @@ _WAITING = f"""
 """
 
 
+class DamagedIndex(Retryable):
+    """The index of conversations is damaged. It is made anew from the archive, which takes a while."""
+
+
 class _ForestFile:
     """`ForestTables` over a connection."""
 
@@ -54,13 +59,21 @@ class _ForestFile:
         try:
             return self._connection.execute(sql, values).fetchall()
         except sqlite3.Error as error:
-            raise storage_error(error, str(self._path)) from error
+            raise self._error(error) from error
 
     def many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         try:
             self._connection.executemany(sql, rows)
         except sqlite3.Error as error:
-            raise storage_error(error, str(self._path)) from error
+            raise self._error(error) from error
+
+    def is_whole(self) -> bool:
+        return self.query("PRAGMA quick_check(1)") == [("ok",)]
+
+    def _error(self, error: sqlite3.Error) -> PostroomError:
+        if is_damage(error):
+            return DamagedIndex(f"{self._path} is damaged ({error}). It is made anew from the archive.")
+        return storage_error(error, str(self._path))
 
 
 class FileConversationIndex:
@@ -71,7 +84,8 @@ class FileConversationIndex:
         self._root = root
         self._path = root / CONVERSATIONS_FILE
         self._connection = _opened(self._path)
-        self._forest = ConversationForest(_ForestFile(self._connection, self._path))
+        self._file = _ForestFile(self._connection, self._path)
+        self._forest = ConversationForest(self._file)
 
     def waiting(self, limit: int) -> Iterator[list[ConversationFacts]]:
         """Messages that are not indexed as they are now, so many at a time; the newest years of each account first."""
@@ -82,6 +96,8 @@ class FileConversationIndex:
             try:
                 yield from self._waiting_in(name, limit)
             except Fatal as error:
+                if not self._file.is_whole():
+                    raise DamagedIndex(f"{self._path} is damaged. It is made anew from the archive.") from error
                 log.warning("conversations.shard_left_out", shard=str(name), problem=error.message)
                 continue
             self._forest.set_stamp(str(name), stamp)
@@ -95,10 +111,10 @@ class FileConversationIndex:
                 last = rows[-1][0]
 
     def add(self, messages: Sequence[ConversationFacts]) -> int:
-        self._connection.execute("BEGIN IMMEDIATE")
+        self._file.query("BEGIN IMMEDIATE")
         try:
             added = self._forest.add(messages)
-            self._connection.execute("COMMIT")
+            self._file.query("COMMIT")
         except BaseException:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
@@ -113,10 +129,12 @@ class FileConversationIndex:
 
     def __exit__(self, *error: object) -> None:
         self._connection.close()
+        if error[0] is DamagedIndex:
+            _remove(self._path)  # the next to open it makes it anew
 
 
 @contextmanager
-def opened_forest(root: Path) -> Iterator[ConversationForest | None]:
+def _opened_forest(root: Path) -> Iterator[ConversationForest | None]:
     """For reading; None while there is no usable index."""
     path = root / CONVERSATIONS_FILE
     try:
@@ -128,6 +146,18 @@ def opened_forest(root: Path) -> Iterator[ConversationForest | None]:
         return
     with closing(connection):
         yield ConversationForest(_ForestFile(connection, path)) if _is_usable(connection) else None
+
+
+def asked_index(root: Path, ask: Callable[[ConversationForest], T], otherwise: T) -> T:
+    """What the index answers; a missing or damaged one is no reason to fail, since the next run makes it anew."""
+    with _opened_forest(root) as forest:
+        if forest is None:
+            return otherwise
+        try:
+            return ask(forest)
+        except DamagedIndex as error:
+            log.warning("conversations.damaged", problem=error.message)
+            return otherwise
 
 
 def attach(shard: ShardReader, root: Path) -> bool:
@@ -167,9 +197,13 @@ def _opened(path: Path) -> sqlite3.Connection:
                 connection.close()
             if not is_damage(error) and type(error) is not sqlite3.DatabaseError:
                 raise storage_error(error, str(path)) from error
-        for leftover in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
-            leftover.unlink(missing_ok=True)
+        _remove(path)
     raise Fatal(f"{path} cannot be made; check who owns its folder.")
+
+
+def _remove(path: Path) -> None:
+    for file in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+        file.unlink(missing_ok=True)
 
 
 def _make_tables(connection: sqlite3.Connection) -> None:

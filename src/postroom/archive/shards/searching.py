@@ -37,7 +37,7 @@ from postroom.archive.search import (
 )
 from postroom.archive.shards import selecting
 from postroom.archive.shards.attachment_texts import texts_in
-from postroom.archive.shards.conversations import CONVERSATIONS_FILE, attach, opened_forest
+from postroom.archive.shards.conversations import CONVERSATIONS_FILE, asked_index, attach
 from postroom.archive.shards.reader import MESSAGE_COLUMNS, ShardReader, shards_on_disk
 from postroom.archive.shards.selecting import THIS_SHARD, Select, Statement
 from postroom.archive.snippets import attachment_snippets, shown, shown_of_attachments, snippet
@@ -69,18 +69,16 @@ class ShardQuestions:
         return sorted({name.account for name in self._shards.names(None)})
 
     def conversation_named(self, name: str) -> str | None:
-        with opened_forest(self._root) as forest:
-            return None if forest is None else forest.named(name)
+        return asked_index(self._root, lambda forest: forest.named(name), None)
 
     def conversations_of(self, messages: Sequence[ArchivedMessage]) -> list[str | None]:
-        with opened_forest(self._root) as forest:
-            if forest is None:
-                return [None] * len(messages)
-            return forest.conversations_of([(each.shard, each.row_id) for each in messages])
+        places = [(each.shard, each.row_id) for each in messages]
+        unknown: list[str | None] = [None] * len(messages)
+        return asked_index(self._root, lambda forest: forest.conversations_of(places), unknown)
 
     def members(self, conversations: Sequence[str], accounts: Sequence[str] | None) -> ConversationMembers:
-        with opened_forest(self._root) as forest:
-            return ConversationMembers((), ()) if forest is None else forest.members(conversations, accounts)
+        nothing = ConversationMembers((), ())
+        return asked_index(self._root, lambda forest: forest.members(conversations, accounts), nothing)
 
     def close(self) -> None:
         self._threads.shutdown()
