@@ -89,7 +89,7 @@ def _id(message: ArchivedMessage) -> str:
 
 
 def notmuch_rankings(folder: Path, mails: Sequence[bytes]) -> dict[str, Ranking]:
-    """It knows no order but by date; the newest come first, as it does without being told."""
+    """It knows no order but by date; the newest come first, which is its default."""
     box = folder / "mail" / "cur"
     box.mkdir(parents=True)
     for number, raw in enumerate(mails):

@@ -119,7 +119,7 @@ QUESTIONS: tuple[tuple[str, str], ...] = (
         "cheaper phone calls abroad offered by an airline",
         "LISTMANAGER-949326-32914-2002.08.30-17.47.31--zzzz-ryanair#spamassassin.taint.org@mail.ryanairmail.com",
     ),
-    ("a woman fined for parking where no sign forbade it", "003c01c26d7b$b82ac190$0200a8c0@JMHALL"),
+    ("a woman fined for leaving her car where no sign forbade it", "003c01c26d7b$b82ac190$0200a8c0@JMHALL"),
     (
         "which kernel option enables the journalling flash file system?",
         "200208061339.g76Dd4fE009771@sionnach.ireland.sun.com",
@@ -137,7 +137,7 @@ QUESTIONS: tuple[tuple[str, str], ...] = (
     ),
     ("are noisy protests meant to get on television?", "3D89F216.1000807@permafrost.net"),
     ("ideas wanted for banners in file sharing programs", "200209250803.g8P83kC18372@dogma.slashnull.org"),
-    ("handheld phone for writing web diaries on the road", "200210030801.g93818K19981@dogma.slashnull.org"),
+    ("handheld phone for writing web diaries while travelling", "200210030801.g93818K19981@dogma.slashnull.org"),
     ("which scripting language suits computer games, instead of C++?", "200210070800.g9780gK23266@dogma.slashnull.org"),
     (
         "people who write sloppy English with abbreviations lose my respect",
@@ -169,7 +169,7 @@ QUESTIONS: tuple[tuple[str, str], ...] = (
     ),
     ("where can a novice programmer ask about C by mail?", "200207311043.g6VAhuq10699@cdm01.deedsmiscentral.net"),
     ("sending data through the human body between handheld devices", "200210080800.g9880XK06083@dogma.slashnull.org"),
-    ("writer blocks forever because nobody opened the fifo for reading", "200207311559.g6VFxhX09665@linux.local"),
+    ("writer blocks forever because no one opened the fifo for reading", "200207311559.g6VFxhX09665@linux.local"),
     ("how does a form pass several values of the same name to a PHP script?", "3D612ACA.4050100@heanet.ie"),
     ("messages moved out of the inbox end up in the wrong order", "200209091921.g89JLgt02406@lin12.triumf.ca"),
 )

@@ -45,8 +45,8 @@ def vectors_path(root: Path, account: str) -> Path:
 
 
 def _head() -> bytes:
-    told = {"format": 1, "model": model_version(), "dimensions": DIMENSIONS, "record": _RECORD.itemsize}
-    return json.dumps(told).encode().ljust(_HEAD - 1) + b"\n"
+    known = {"format": 1, "model": model_version(), "dimensions": DIMENSIONS, "record": _RECORD.itemsize}
+    return json.dumps(known).encode().ljust(_HEAD - 1) + b"\n"
 
 
 class AccountVectors:
