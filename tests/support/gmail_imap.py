@@ -80,7 +80,7 @@ class GmailImap:
                     here[self._given[folder]] = each
 
     def login(self) -> ImapLogin:
-        return ImapLogin(OWNER, server_address("127.0.0.1", self.port, Security.PLAIN), OWNER, "secret")
+        return ImapLogin(OWNER, server_address("127.0.0.1", self.port, Security.PLAIN), OWNER, "pass-of-gmail")
 
     def relabel(self, position: int, *labels: str) -> None:
         """As the web pages of Gmail do it."""

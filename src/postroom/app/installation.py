@@ -127,11 +127,15 @@ class App:
     @cached_property
     def watch(self) -> MailboxObserver:
         """Called with what changes in mailboxes."""
-        from postroom.accounts.mailbox_state import MailboxObservers
-        from postroom.actions.mailbox_changes import ActionsMailboxObserver
-        from postroom.triage.learning.owner_labels import MailboxTeacher
+        from postroom.accounts.mailbox_state import MailboxObservers, ObserverWhenNeeded
 
-        return MailboxObservers(ActionsMailboxObserver(self.queue), MailboxTeacher())
+        def make() -> MailboxObserver:
+            from postroom.actions.mailbox_changes import ActionsMailboxObserver
+            from postroom.triage.learning.owner_labels import MailboxTeacher
+
+            return MailboxObservers(ActionsMailboxObserver(self.queue), MailboxTeacher())
+
+        return ObserverWhenNeeded(make)
 
     @cached_property
     def archiver(self) -> ArchiverService:
