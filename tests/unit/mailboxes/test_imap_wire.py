@@ -135,23 +135,6 @@ def test_pairs_want_a_list() -> None:
 
 PARTS = [b"(", b")", b"()", b" ", b"a", b"NIL", b"nil", b"BODY[X (Y)]", b"[", b"]"]
 PARTS += [b'"', b'"q"', b'"a\\"b"', b"{3}", b"~{3}", b"\\"]
-    b"(",
-    b")",
-    b"()",
-    b" ",
-    b"a",
-    b"NIL",
-    b"nil",
-    b"BODY[X (Y)]",
-    b"[",
-    b"]",
-    b'"',
-    b'"q"',
-    b'"a\\"b"',
-    b"{3}",
-    b"~{3}",
-    b"\\",
-]
 
 
 @given(st.lists(st.sampled_from(PARTS), max_size=14))
