@@ -168,8 +168,8 @@ def release_reader(tx: Tx, reader: HistoryLease, now: datetime) -> None:
 
 
 def end_readers(tx: Tx, account_id: str, now: datetime) -> None:
-    """The account is read in another way from now on: whoever reads it, or brings it into the archive, must begin
-    again."""
+    """The account is read in another way from now on: a process that reads it, or brings it into the archive, has to
+    begin again."""
     mine = cursors.c.account_id == account_id
     ended = {"holder": None, "lease_expires_at": None, "fence": cursors.c.fence + 1, "updated_at": now}
     tx.execute(update(cursors).where(mine).values(**ended))
