@@ -49,10 +49,12 @@ class KnownByApi:
 
 
 def known_by_api(tx: Tx, account: Account, newest: Sequence[MessageId]) -> KnownByApi:
+    """Of two ids with one name, the one that the last listing of labels had counts."""
     archived = select(sync_labels.c.label_id, sync_labels.c.name).where(sync_labels.c.account_id == account.id)
-    names = {label_id: name for label_id, name in tx.execute(archived)}
-    names |= {label.label_id: label.name for label in labels_of(tx, account.id) if not label.is_system}
-    return KnownByApi(account, names, newest)
+    found = [(name, label_id) for label_id, name in tx.execute(archived)]
+    found += [(label.name, label.label_id) for label in labels_of(tx, account.id) if not label.is_system]
+    by_name = {name.casefold(): (label_id, name) for name, label_id in found}
+    return KnownByApi(account, dict(by_name.values()), newest)
 
 
 def folders_begun(known: KnownByApi, view: GmailView | None, server: str) -> list[FolderState]:
