@@ -11,20 +11,19 @@ import re
 import shlex
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
 
 from postroom.mailboxes.imap.connection import ImapLogin, Security, server_address
+from postroom.mailboxes.imap.folders import date_text
 from tests.support.mail import OWNER
 
 _CAPABILITIES = "IMAP4rev1 UIDPLUS CONDSTORE X-GM-EXT-1"
-_ALL = "[Gmail]/All Mail"
-_VIEWS = {"INBOX": r"\Inbox", "[Gmail]/Sent Mail": r"\Sent", "Work": "Work"}
-_LISTED = [
-    r'() "/" "INBOX"',
-    r'(\All) "/" "[Gmail]/All Mail"',
-    r'(\Sent) "/" "[Gmail]/Sent Mail"',
-    r'(\Important) "/" "[Gmail]/Important"',
-    r'() "/" "Work"',
-]
+_ALL, _TRASH, _SPAM = "[Gmail]/All Mail", "[Gmail]/Trash", "[Gmail]/Spam"
+_APART = {_TRASH: r"\Trash", _SPAM: r"\Spam"}
+"""What lies there lies nowhere else."""
+_SYSTEM = {"INBOX": r"\Inbox", "[Gmail]/Sent Mail": r"\Sent", **_APART}
+_USES = {_ALL: r"\All", _TRASH: r"\Trash", _SPAM: r"\Junk", "[Gmail]/Sent Mail": r"\Sent"}
 
 
 @dataclass(eq=False)
@@ -35,6 +34,7 @@ class GmailMessage:
     labels: set[str]
     flags: set[str] = field(default_factory=set)
     modseq: int = 1
+    received: datetime = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 @dataclass
@@ -42,6 +42,11 @@ class GmailImap:
     """`numbered` has the messages of each folder by their UIDs: a message that comes into a folder gets a new one."""
 
     messages: list[GmailMessage]
+    shown: list[str] = field(default_factory=lambda: ["Work"])
+    """The owner's labels that have a folder."""
+    hidden: set[str] = field(default_factory=set)
+    """Folders of Gmail's own that are not shown by IMAP."""
+    capabilities: str = _CAPABILITIES
     port: int = 0
     heard: list[str] = field(default_factory=list)
     modseq: int = 1
@@ -51,10 +56,22 @@ class GmailImap:
     def __post_init__(self) -> None:
         self._number()
 
+    @property
+    def _views(self) -> dict[str, str]:
+        """What a message in a folder is labelled with; "" is all mail."""
+        views = {_ALL: "", **_SYSTEM, **{label: label for label in self.shown}}
+        return {folder: label for folder, label in views.items() if folder not in self.hidden}
+
+    def _is_in(self, message: GmailMessage, folder: str) -> bool:
+        apart = message.labels & set(_APART.values())
+        return (
+            self._views[folder] in apart if apart or folder in _APART else self._views[folder] in {"", *message.labels}
+        )
+
     def _number(self) -> None:
-        for folder in (_ALL, *_VIEWS):
+        for folder in self._views:
             here = self.numbered.setdefault(folder, {})
-            wanted = [each for each in self.messages if folder == _ALL or _VIEWS[folder] in each.labels]
+            wanted = [each for each in self.messages if self._is_in(each, folder)]
             for uid in [uid for uid, each in here.items() if each not in wanted]:
                 del here[uid]
             for each in wanted:
@@ -63,7 +80,7 @@ class GmailImap:
                     here[self._given[folder]] = each
 
     def login(self) -> ImapLogin:
-        return ImapLogin(OWNER, server_address("127.0.0.1", self.port, Security.PLAIN), OWNER, "secret")
+        return ImapLogin(OWNER, server_address("127.0.0.1", self.port, Security.PLAIN), OWNER, "pass-of-gmail")
 
     def relabel(self, position: int, *labels: str) -> None:
         """As the web pages of Gmail do it."""
@@ -87,9 +104,13 @@ class GmailImap:
         name, _, rest = words.partition(" ")
         match name.upper():
             case "CAPABILITY":
-                return [f"CAPABILITY {_CAPABILITIES}".encode()]
+                return [f"CAPABILITY {self.capabilities}".encode()]
             case "LIST":
-                return [f"LIST {each}".encode() for each in _LISTED]
+                listed = [f'({_USES.get(folder, "")}) "/" "{folder}"' for folder in self._views]
+                return [f"LIST {each}".encode() for each in [*listed, r'(\Important) "/" "[Gmail]/Important"']]
+            case "CREATE":
+                self.shown.append(shlex.split(rest)[0])
+                self._number()
             case "STATUS":
                 folder = shlex.split(rest.partition(" (")[0])[0]
                 return [f'STATUS "{folder}" ({self._counts(folder)})'.encode()]
@@ -112,16 +133,41 @@ class GmailImap:
         some = [(uid, each) for uid, each in here.items() if uid in uids]
         match name.upper():
             case "SEARCH":
-                wanted = "".join(shlex.split(rest.partition("X-GM-RAW ")[2])).encode()  # all, where it is empty
-                return [" ".join(["SEARCH", *(str(uid) for uid, each in here.items() if wanted in each.raw)]).encode()]
-            case "STORE":
+                return [
+                    " ".join(["SEARCH", *(str(uid) for uid, each in here.items() if _matches(each, rest))]).encode()
+                ]
+            case "STORE" | "COPY" | "EXPUNGE":
                 for _, each in some:
-                    [label] = shlex.split(rest.partition("(")[2].rstrip(")"))
-                    (each.labels.add if "+X-GM-LABELS" in rest else each.labels.discard)(label)
-                    self.relabel(self.messages.index(each), *each.labels)
+                    self._change(each, name.upper(), rest, folder)
                 return []
         since = re.search(r"CHANGEDSINCE (\d+)", rest)
         return [_fetched(uid, each, rest) for uid, each in some if since is None or each.modseq > int(since[1])]
+
+    def _change(self, message: GmailMessage, verb: str, words: str, folder: str) -> None:
+        labels = set(message.labels)
+        if verb == "COPY":
+            goal = shlex.split(words.partition(" ")[2])[0]
+            labels = {self._views[goal]} if goal in _APART else (labels | {self._views[goal]}) - {"", *_APART.values()}
+        elif verb == "EXPUNGE":
+            labels.discard(self._views[folder])
+        else:
+            changed = message.flags if "FLAGS" in words else labels
+            (changed.add if " +" in words else changed.discard)(shlex.split(_in_brackets(words))[0])
+        message.flags.discard(r"\Deleted")
+        self.relabel(self.messages.index(message), *labels)
+
+
+def _in_brackets(words: str) -> str:
+    text = words.partition("(")[2].rstrip(")")
+    return text if '"' in text else f"'{text}'"
+
+
+def _matches(message: GmailMessage, words: str) -> bool:
+    """Of a search for a word or for an id; all, where there is neither."""
+    number = re.search(r"X-GM-MSGID (\d+)", words)
+    if number is not None:
+        return message.number == int(number[1])
+    return "".join(shlex.split(words.partition("X-GM-RAW ")[2])).encode() in message.raw
 
 
 def _uids(text: str, most: int) -> set[int]:
@@ -134,9 +180,9 @@ def _uids(text: str, most: int) -> set[int]:
 
 
 def _fetched(uid: int, message: GmailMessage, wanted: str) -> bytes:
-    labels = " ".join('"' + label.replace("\\", "\\\\") + '"' for label in sorted(message.labels))
+    labels = " ".join('"' + label.replace("\\", "\\\\") + '"' for label in sorted(message.labels - {*_APART.values()}))
     items = [f"UID {uid}", f"FLAGS ({' '.join(sorted(message.flags))})", f"MODSEQ ({message.modseq})"]
-    items += ['INTERNALDATE "01-Jan-2020 00:00:00 +0000"'] if "INTERNALDATE" in wanted else []
+    items += [f"INTERNALDATE {date_text(message.received).decode()}"] if "INTERNALDATE" in wanted else []
     items += [f"RFC822.SIZE {len(message.raw)}"] if "RFC822.SIZE" in wanted else []
     items += [f"X-GM-MSGID {message.number}"] if "X-GM-MSGID" in wanted else []
     items += [f"X-GM-LABELS ({labels})"] if "X-GM-LABELS" in wanted else []
@@ -145,13 +191,13 @@ def _fetched(uid: int, message: GmailMessage, wanted: str) -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def gmail_imap(messages: list[GmailMessage]) -> AsyncIterator[GmailImap]:
-    server, open_ones = GmailImap(messages), dict[asyncio.StreamWriter, asyncio.Task[object] | None]()
+async def gmail_imap(messages: list[GmailMessage], **server_is: Any) -> AsyncIterator[GmailImap]:
+    server, open_ones = GmailImap(messages, **server_is), dict[asyncio.StreamWriter, asyncio.Task[object] | None]()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         open_ones[writer] = asyncio.current_task()
         selected: list[str] = []
-        writer.write(f"* OK [CAPABILITY {_CAPABILITIES}] ready\r\n".encode())
+        writer.write(f"* OK [CAPABILITY {server.capabilities}] ready\r\n".encode())
         while line := (await reader.readline()).decode().strip():
             tag, _, words = line.partition(" ")
             answers = server.answer(words, selected)

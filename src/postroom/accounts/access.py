@@ -278,29 +278,32 @@ class MailboxAccess:
 
 
 class AccountMailboxes:
-    """Mailboxes that stay connected until the stack is closed: one for each account, made when it is first needed."""
+    """Mailboxes that stay connected until the stack is closed: one for each account, made when it is first needed, and
+    anew for one that is read in another way since."""
 
     def __init__(self, access: MailboxAccess, lane: PriorityLane, stack: AsyncExitStack) -> None:
         self._access = access
         self._lane = lane
         self._stack = stack
-        self._mailboxes: dict[str, Mailbox] = {}
-        self._outboxes: dict[str, Outbox] = {}
+        self._mailboxes: dict[tuple[str, Provider], Mailbox] = {}
+        self._outboxes: dict[tuple[str, Provider], Outbox] = {}
         self._one_at_a_time = asyncio.Lock()
 
     async def of(self, account: Account) -> Mailbox:
         async with self._one_at_a_time:
-            if account.id not in self._mailboxes:
+            key = account.id, account.provider
+            if key not in self._mailboxes:
                 opened = self._access.mailbox(account, self._lane)
-                self._mailboxes[account.id] = await self._stack.enter_async_context(opened)
-            return self._mailboxes[account.id]
+                self._mailboxes[key] = await self._stack.enter_async_context(opened)
+            return self._mailboxes[key]
 
     async def outbox(self, account: Account) -> Outbox:
         async with self._one_at_a_time:
-            if account.id not in self._outboxes:
+            key = account.id, account.provider
+            if key not in self._outboxes:
                 opened = self._access.outbox(account, self._lane)
-                self._outboxes[account.id] = await self._stack.enter_async_context(opened)
-            return self._outboxes[account.id]
+                self._outboxes[key] = await self._stack.enter_async_context(opened)
+            return self._outboxes[key]
 
 
 _IMAP_TUNING = TunerLimits(start_workers=3, max_workers=6, start_rps=20.0, max_rps=200.0, p95_limit_s=30.0)

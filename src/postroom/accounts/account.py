@@ -99,12 +99,16 @@ def add_account(tx: Tx, new: NewAccount, now: datetime) -> Account:
 
 
 def refuse_other_base(known: Account, api_base: str, provider: Provider = Provider.GMAIL) -> None:
-    """Raise if the account is known with another provider or server: the same address there is another mailbox."""
+    """Raise if the account is known with another provider or server: the same address there is another mailbox. One of
+    Gmail's API may be read by IMAP from now on, where it proves to be the same (`accounts.switching`)."""
+    if known.provider is Provider.GMAIL and provider is Provider.IMAP:
+        return
     if known.provider is not provider:
         raise BadInput(
             "email",
-            f"{known.email} is known as a mailbox of {known.provider}, and its messages are known by that provider's "
-            f"ids; use another home folder (POSTROOM_HOME) to reach it by {provider}",
+            f"{known.email} is read by IMAP, and labels made since are known by the ids of its folders, which Gmail's "
+            "API does not know; log in again with `postroom account add imap`, or use another home folder "
+            "(POSTROOM_HOME)",
         )
     if known.api_base != api_base:
         raise BadInput(

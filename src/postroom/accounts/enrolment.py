@@ -3,7 +3,7 @@ to be the one that was named."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from postroom.accounts.account import (
@@ -16,10 +16,11 @@ from postroom.accounts.account import (
     refuse_other_base,
     remove_account,
 )
-from postroom.db import Database
+from postroom.accounts.switching import REMARK, folders_begun, known_by_api, read_by_imap
+from postroom.db import Database, Tx
 from postroom.domain.checkups import Check, CheckVerdict, Finding, first_failure
 from postroom.domain.clock import Clock
-from postroom.domain.errors import Fatal
+from postroom.domain.errors import Fatal, PostroomError
 from postroom.mailboxes.credentials import (
     GrantStore,
     OAuthGrant,
@@ -32,8 +33,16 @@ from postroom.mailboxes.credentials import (
 from postroom.mailboxes.gmail.checkup import examine
 from postroom.mailboxes.gmail.methods import ProfileName, login_command
 from postroom.mailboxes.imap.connection import ImapLogin
-from postroom.mailboxes.imap.login import examine_imap, imap_login_command, require_login
+from postroom.mailboxes.imap.login import examine_imap, imap_login_command, require_login, view_gmail
+from postroom.mailboxes.protocol import MessageId
 from postroom.telemetry.logs import clean
+
+NewestIds = Callable[[str], Awaitable[Sequence[MessageId]]]
+"""The ids of the last few messages that the archive has of an address."""
+
+
+async def none_archived(email: str) -> Sequence[MessageId]:
+    return ()
 
 
 class UnprovenLogin(Fatal):
@@ -70,9 +79,11 @@ class Enrolment:
             account = await self.database.write(lambda tx: add_account(tx, new, self.clock.now()))
         return account, [finding.text for finding in findings if finding.verdict is not CheckVerdict.OK]
 
-    async def add_imap(self, given: ImapLogin | OAuthGrant) -> tuple[Account, list[str]]:
+    async def add_imap(
+        self, given: ImapLogin | OAuthGrant, newest: NewestIds = none_archived
+    ) -> tuple[Account, list[str]]:
         """Verify the login, by password or by browser, by logging in, then store it in place of any other; also returns
-        warnings."""
+        warnings. An account that was read by Gmail's API is read by IMAP from now on, if it is the same mailbox."""
         if isinstance(given, OAuthGrant):
             refused = f"{given.client.issuer} let you in, but the server does not: was it the account of {given.email}?"
             login = imap_login_by(given, StaticCredentials(given.access_token, given.email, refused))
@@ -86,15 +97,43 @@ class Enrolment:
             raise UnprovenLogin(obstacle)
         scopes = given.scopes if isinstance(given, OAuthGrant) else frozenset[str]()
         new = NewAccount(login.email, address, scopes=scopes, provider=Provider.IMAP)
+        store, remarks = await self._storing(new, login, newest)
         async with self.grants.locked(login.email, self.clock):
+            former = self.grants.find(login.email), self.grants.imap.find(login.email)
             if isinstance(given, OAuthGrant):
                 self.grants.save(given)
-                self.grants.imap.remove(login.email)
             else:
                 self.grants.imap.save(login)
-                self.grants.remove(login.email)
-            account = await self.database.write(lambda tx: add_account(tx, new, self.clock.now()))
-        return account, [finding.text for finding in findings if finding.verdict is not CheckVerdict.OK]
+            try:
+                account = await self.database.write(store)
+            except PostroomError:
+                self._put_back(login.email, *former)
+                raise
+            (self.grants.imap if isinstance(given, OAuthGrant) else self.grants).remove(login.email)
+        return account, [*remarks, *(each.text for each in findings if each.verdict is not CheckVerdict.OK)]
+
+    def _put_back(self, email: str, grant: StoredGrant | None, login: ImapLogin | None) -> None:
+        """The account stays as it was, and so does its login."""
+        if grant is None:
+            self.grants.remove(email)
+        else:
+            self.grants.save(grant)
+        if login is None:
+            self.grants.imap.remove(email)
+        else:
+            self.grants.imap.save(login)
+
+    async def _storing(
+        self, new: NewAccount, login: ImapLogin, newest: NewestIds
+    ) -> tuple[Callable[[Tx], Account], list[str]]:
+        """What stores the account, and what is to be said of it."""
+        before = await self.database.read(lambda tx: find_account(tx, new.email))
+        if before is None or before.provider is Provider.IMAP:
+            return (lambda tx: add_account(tx, new, self.clock.now())), []
+        ids = await newest(before.email)
+        known = await self.database.read(lambda tx: known_by_api(tx, before, ids))
+        begun = folders_begun(known, await view_gmail(login, ids), login.address.host)
+        return (lambda tx: read_by_imap(tx, before, new, begun, self.clock.now())), [REMARK]
 
     async def check(self, account: Account) -> list[Finding]:
         """Examine the account and record the result with it."""

@@ -167,6 +167,14 @@ def release_reader(tx: Tx, reader: HistoryLease, now: datetime) -> None:
         _set(tx, reader.account_id, reader.duty, holder=None, lease_expires_at=None, updated_at=now)
 
 
+def end_readers(tx: Tx, account_id: str, now: datetime) -> None:
+    """The account is read in another way from now on: a process that reads it, or brings it into the archive, has to
+    begin again."""
+    mine = cursors.c.account_id == account_id
+    ended = {"holder": None, "lease_expires_at": None, "fence": cursors.c.fence + 1, "updated_at": now}
+    tx.execute(update(cursors).where(mine).values(**ended))
+
+
 def _begun(tx: Tx, account_id: str, duty: Duty, now: datetime) -> Row[*tuple[Any, ...]]:
     """The account's row, locked, and made if it is missing; concurrent callers get the same one."""
     tx.insert_missing(cursors, {"account_id": account_id, "duty": duty, "fence": 0, "updated_at": now})

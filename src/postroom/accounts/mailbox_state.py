@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -217,6 +217,18 @@ class MailboxObservers:
     def changed(self, tx: Tx, account_id: str, labels: Mapping[str, Collection[str]], deleted: Sequence[str]) -> None:
         for observer in self._observers:
             observer.changed(tx, account_id, labels, deleted)
+
+
+class ObserverWhenNeeded:
+    """One that is made when something changes, and not before: most looks at a mailbox find nothing."""
+
+    def __init__(self, make: Callable[[], MailboxObserver]) -> None:
+        self._make = make
+        self._made: MailboxObserver | None = None
+
+    def changed(self, tx: Tx, account_id: str, labels: Mapping[str, Collection[str]], deleted: Sequence[str]) -> None:
+        self._made = self._made or self._make()
+        self._made.changed(tx, account_id, labels, deleted)
 
 
 class NoObserver:

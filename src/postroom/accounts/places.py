@@ -203,6 +203,16 @@ class DatabasePlaces:
         return await self.database.read(read)
 
 
+def begin_places(tx: Tx, account_id: str, begun: Sequence[FolderState]) -> None:
+    """Forget all places of an account, and begin with these folders, which were not looked into yet. Cursors into the
+    journal of before are no longer known."""
+    for table in (changes, places, folders, journals):
+        tx.execute(delete(table).where(_mine(table, account_id)))
+    _lock(tx, account_id)
+    if begun:
+        tx.execute(folders.insert(), [_folder_values(account_id, folder) for folder in begun])
+
+
 def _mine(table: Any, account_id: str) -> ColumnElement[bool]:
     mine: ColumnElement[bool] = table.c.account_id == account_id
     return mine

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import SecretStr
@@ -47,6 +48,7 @@ T = TypeVar("T")
 
 DATABASE_WAIT_S = 60.0
 """Longer than a restart of PostgreSQL takes. After it the service ends and logs why."""
+_FEW_IDS = 20
 _DATABASE_BACKOFF = Backoff(1.0, 1.0)
 
 log = logs.get(__name__)
@@ -125,11 +127,15 @@ class App:
     @cached_property
     def watch(self) -> MailboxObserver:
         """Called with what changes in mailboxes."""
-        from postroom.accounts.mailbox_state import MailboxObservers
-        from postroom.actions.mailbox_changes import ActionsMailboxObserver
-        from postroom.triage.learning.owner_labels import MailboxTeacher
+        from postroom.accounts.mailbox_state import MailboxObservers, ObserverWhenNeeded
 
-        return MailboxObservers(ActionsMailboxObserver(self.queue), MailboxTeacher())
+        def make() -> MailboxObserver:
+            from postroom.actions.mailbox_changes import ActionsMailboxObserver
+            from postroom.triage.learning.owner_labels import MailboxTeacher
+
+            return MailboxObservers(ActionsMailboxObserver(self.queue), MailboxTeacher())
+
+        return ObserverWhenNeeded(make)
 
     @cached_property
     def archiver(self) -> ArchiverService:
@@ -217,24 +223,41 @@ class App:
     ) -> tuple[Account, list[str]]:
         """Verify the login, add the account and enqueue its first jobs; also returns warnings about it."""
         from postroom import audit
+        from postroom.accounts.account import find_account
         from postroom.accounts.enrolment import Enrolment
         from postroom.app.schedules import first_jobs
         from postroom.mailboxes.credentials import OAuthGrant
         from postroom.mailboxes.imap.connection import ImapLogin
 
         enrolment = Enrolment(self.database, self.grants, self.clock)
+        known = await self.database.read(lambda tx: find_account(tx, grant.email))
         if isinstance(grant, ImapLogin) or (isinstance(grant, OAuthGrant) and grant.sign_in is not None):
-            account, oddities = await enrolment.add_imap(grant)
+            account, oddities = await enrolment.add_imap(grant, self._newest_ids)
         else:
             account, oddities = await enrolment.add(grant, quota)
 
         def begin(tx: Tx) -> None:
             self.queue.add(tx, *first_jobs(account, self.settings))
-            details = {"email": account.email, "api_base": account.api_base}
-            audit.record(tx, who, "account.add", ("account", account.id), self.clock.now(), after=details)
+            before, after = (None if each is None else _named_in_audit(each) for each in (known, account))
+            named = ("account", account.id)
+            audit.record(tx, who, "account.add", named, self.clock.now(), before=before, after=after)
 
         await self.database.write(begin)
         return account, oddities
+
+    async def _newest_ids(self, email: str) -> list[str]:
+        """Of the last few messages that the archive has of an address, as far as they are at the source."""
+
+        def read() -> list[str]:
+            with self.archive.backend.reader() as reader:
+                there = (each.gmail_id for each in reader.newest_first([email]) if each.deleted_at_source is None)
+                return [*islice((each for each in there if each is not None), _FEW_IDS)]
+
+        return await asyncio.to_thread(read)
+
+
+def _named_in_audit(account: Account) -> dict[str, str]:
+    return {"email": account.email, "api_base": account.api_base}
 
 
 def label_listing() -> LabelListing:

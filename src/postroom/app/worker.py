@@ -18,7 +18,7 @@ from typing import Any
 import httpx2
 
 from postroom.accounts.access import AccountMailboxes
-from postroom.accounts.account import Account, AccountStatus, list_accounts
+from postroom.accounts.account import Account, AccountStatus, Provider, list_accounts
 from postroom.accounts.account_jobs import LoginWatch, account_of, each_account, job_of
 from postroom.accounts.enrolment import Enrolment
 from postroom.accounts.troubled import count_troubled, show_troubled
@@ -386,13 +386,14 @@ async def _driven(context: JobContext, passes: GmailPasses) -> JobResult:
 
 
 class _Passes:
-    """The passes of each account, made when they are first needed: a backfill's lease stays with them."""
+    """The passes of each account, made when they are first needed: a backfill's lease stays with them. One that is read
+    in another way since has others."""
 
     def __init__(self, app: App, transport: SwitchboardTransport, stack: AsyncExitStack) -> None:
         self._app = app
         self._transport = transport
         self._stack = stack
-        self._made: dict[str, GmailPasses] = {}
+        self._made: dict[tuple[str, Provider], GmailPasses] = {}
 
     async def handle(self, context: JobContext) -> Json:
         account = await account_of(context)
@@ -447,9 +448,10 @@ class _Passes:
         return folder_of(self._app.settings.home, "gmail", account.email)
 
     async def _of(self, account: Account) -> GmailPasses:
-        if account.id not in self._made:
+        key = account.id, account.provider
+        if key not in self._made:
             mailbox = await self._stack.enter_async_context(self._app.mailboxes.mailbox(account, PriorityLane.LIVE))
-            self._made[account.id] = GmailPasses(
+            self._made[key] = GmailPasses(
                 ConnectorContext(
                     identity=account.email,
                     tools=self._transport,
@@ -461,4 +463,4 @@ class _Passes:
                     deferred=DeferredToJobs(self._app.queue, account.id),
                 )
             )
-        return self._made[account.id]
+        return self._made[key]

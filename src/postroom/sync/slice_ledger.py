@@ -23,7 +23,7 @@ from postroom.sync import status
 from postroom.sync.context import SyncContext
 from postroom.sync.fetch import FetchOutcome, record_bad, record_outcome
 from postroom.sync.slices import Slice
-from postroom.sync.state import Listing, SyncState, add_counters, finish_slice
+from postroom.sync.state import FinishedSlice, Listing, SyncState, add_counters, finish_slices
 from postroom.telemetry import logs
 
 log = logs.get(__name__)
@@ -287,8 +287,9 @@ class SliceLedger:
         state = self.state
         renew_reader(tx, self._lease, now)
         outcomes: Counter[str] = Counter()
+        done = [FinishedSlice(tally.part, tally.listed, tally.begun) for tally in complete]
+        state = finish_slices(tx, state.account_id, state.walk, done, now)
         for tally in complete:
-            state = finish_slice(tx, state.account_id, state.walk, tally.part, tally.listed, now, tally.begun)
             outcomes += tally.outcomes - (tally.at_listing if tally.is_again else Counter())
         add_counters(tx, state.account_id, {**outcomes, "processed": outcomes.total(), **efforts}, now)
         return state

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, delete, func, select, update
+from sqlalchemy import ColumnElement, Row, bindparam, delete, func, select, update
 
 from postroom.accounts.history import HistoryStanding, history_standing
 from postroom.db import Tx
@@ -192,21 +192,26 @@ def replace_slice(tx: Tx, account_id: str, whole: Slice, parts: Sequence[Slice])
     _insert(tx, account_id, parts)
 
 
-def finish_slice(
-    tx: Tx, account_id: str, walk: int, done: Slice, messages: int, now: datetime, listing: Listing | None = None
-) -> SyncState:
-    """Close a slice, move frontier and watermark, and open again what the frontier must not pass. A slice of an earlier
-    walk changes nothing. `listing` is the one that the slice was finished with; None: one that began just now.
+@dataclass(frozen=True, slots=True)
+class FinishedSlice:
+    """A slice of which every message is on disk, listed as bad, or gone."""
 
-    The caller has made sure that every message of the slice is on disk, listed as bad, or gone.
-    """
+    slice: Slice
+    messages: int
+    """As listed."""
+    listing: Listing | None = None
+    """The one that it was finished with; None: one that began just now."""
+
+
+def finish_slices(tx: Tx, account_id: str, walk: int, done: Sequence[FinishedSlice], now: datetime) -> SyncState:
+    """Close slices, move frontier and watermark, and open again what the frontier must not pass. Slices of an earlier
+    walk change nothing."""
     state = get_state(tx, account_id, to_change=True)
     if state.walk != walk:
         return state
     history = history_standing(tx, account_id)
-    listing = listing or Listing(now, history.epoch)
-    finished = {"state": "done", "messages": messages, "listed_at": listing.at, "epoch": listing.epoch}
-    tx.execute(update(sync_slices).where(_is_open(account_id, done)).values(**finished))
+    begun = Listing(now, history.epoch)
+    tx.execute(_FINISH, [_finished_values(account_id, each, each.listing or begun) for each in done])
     rows = _up_to(tx, account_id, _first_open(tx, account_id))
     standings = {row.slice: standing_of(row, history, now) for row in rows}
     frontier = advance(state.frontier, standings)
@@ -223,6 +228,39 @@ def finish_slice(
     below = (sync_slices.c.account_id == account_id) & (sync_slices.c.end_s <= frontier)
     tx.execute(delete(sync_slices).where(below))
     return get_state(tx, account_id)
+
+
+_ENDLESS = -1
+_FINISH = (
+    update(sync_slices)
+    .where(
+        sync_slices.c.account_id == bindparam("account"),
+        sync_slices.c.start_s == bindparam("start"),
+        func.coalesce(sync_slices.c.end_s, _ENDLESS) == bindparam("end"),
+        sync_slices.c.state == "open",
+    )
+    .values(
+        state="done", messages=bindparam("listed"), listed_at=bindparam("listed_since"), epoch=bindparam("of_epoch")
+    )
+)
+
+
+def _finished_values(account_id: str, done: FinishedSlice, listing: Listing) -> dict[str, Any]:
+    return {
+        "account": account_id,
+        "start": done.slice.start,
+        "end": _ENDLESS if done.slice.end is None else done.slice.end,
+        "listed": done.messages,
+        "listed_since": listing.at,
+        "of_epoch": listing.epoch,
+    }
+
+
+def finish_slice(
+    tx: Tx, account_id: str, walk: int, done: Slice, messages: int, now: datetime, listing: Listing | None = None
+) -> SyncState:
+    """The same for one."""
+    return finish_slices(tx, account_id, walk, [FinishedSlice(done, messages, listing)], now)
 
 
 def add_counters(tx: Tx, account_id: str, added: Mapping[str, int], now: datetime) -> None:

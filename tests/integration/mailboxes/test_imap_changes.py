@@ -85,7 +85,7 @@ async def test_mail_whose_bytes_an_answer_lacks_is_asked_for_until_it_is_given(t
     gone = [False]
 
     def answers(tag: str, words: str) -> bytes | None:
-        is_asked_for = "BODY.PEEK[]" in words or "(UID FLAGS)" in words
+        is_asked_for = "BODY.PEEK[]" in words or "(UID FLAGS)" in words or "UID SEARCH" in words
         return f"{tag} OK nothing\r\n".encode() if gone[0] and is_asked_for else polite(**said)(tag, words)
 
     async with scripted(answers) as server, mailbox_of(server, tmp_path) as mailbox:

@@ -105,6 +105,7 @@ def polite(**said: bytes) -> Answers:
             b'* %d FETCH (UID %d FLAGS () INTERNALDATE "01-Jan-2020 00:00:00 +0000" RFC822.SIZE 4)\r\n' % (n, n)
             for n in (1, 2)
         ),
+        "SEARCH": b"* SEARCH 1 2\r\n",
         "BODY": b"* 1 FETCH (UID 1 BODY[] {4}\r\na: b)\r\n* 2 FETCH (UID 2 BODY[] {4}\r\nc: d)\r\n",
     }
     usual |= {name: each for name, each in said.items()}
@@ -230,6 +231,34 @@ async def test_a_server_that_forgets_half_of_its_listing_has_deleted_nothing(tmp
 
 async def _read_all(mailbox: ImapMailbox, since: str) -> None:
     _ = [page async for page in mailbox.changes(since)]
+
+
+_DESCRIBED = b'* 1 FETCH (UID 1 FLAGS () INTERNALDATE "01-Jan-2020 00:00:00 +0000" RFC822.SIZE 4)\r\n'
+
+
+@pytest.mark.req("IM-7", "HW-1")
+@pytest.mark.parametrize("when", ["never", "at first"])
+async def test_a_message_that_is_counted_and_never_given_holds_up_no_other(tmp_path: Path, when: str) -> None:
+    """The server counts and lists two messages, and of the second gives neither bytes nor flags; or only at first, to
+    describe it."""
+    said = {"BODY": _ONE} | ({"FETCH": _DESCRIBED} if when == "never" else {})
+
+    def answer(tag: str, words: str) -> bytes | None:
+        is_of_flags = words.startswith("UID FETCH") and words.endswith("(UID FLAGS)")
+        return polite(**said, **({"FETCH": b""} if is_of_flags and when != "never" else {}))(tag, words)
+
+    async with scripted(answer) as server, mailbox_of(server, tmp_path) as mailbox:
+        before = (await mailbox.identity()).cursor
+        ids = await ids_of(mailbox)
+        assert sorted(each.startswith("unread-") for each in ids) == [False, True]
+        results = await mailbox.fetch(ids)
+        assert sorted(type(each).__name__ for each in results) == ["Failed", "Got"], "it is troubled, the other is here"
+        pages = [page async for page in mailbox.changes(before)]
+        assert pages[-1].cursor >= before
+        server.heard.clear()
+        for _ in range(3):
+            await _read_all(mailbox, pages[-1].cursor)
+        assert len(server.heard) < 20, "it is not asked for again and again"
 
 
 @pytest.mark.req("IM-7")

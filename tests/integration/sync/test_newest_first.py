@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,11 +12,11 @@ import pytest
 
 from postroom.accounts.account import NewAccount, add_account
 from postroom.accounts.history import Duty, break_history, claim_reader, record_end
-from postroom.db import Database
+from postroom.db import Database, Tx
 from postroom.mailboxes.gmail.methods import PROFILES, ProfileName
 from postroom.sim.gmail.sources import ListedMail, ListSource
 from postroom.sync.slices import DAY_S, Granularity, Slice, in_walk_order, plan
-from postroom.sync.state import Listing, begin_walk, finish_slice, slices_of
+from postroom.sync.state import FinishedSlice, Listing, SyncState, begin_walk, finish_slice, finish_slices, slices_of
 from postroom.sync.status import status_of
 from tests.support.mail import OWNER, letter
 from tests.support.sync import SyncRig, captured_log, in_virtual_time, letters, settings_with
@@ -115,3 +116,32 @@ def test_days_that_were_done_before_the_history_broke_are_listed_again(tmp_path:
         assert (await world.state()).watermark == (await world.state()).until
 
     in_virtual_time(letters(600), tmp_path, story)
+
+
+@pytest.mark.req("SY-8", "IM-4")
+async def test_many_slices_are_finished_with_as_many_statements_as_one(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mailbox of years has a slice for each month, and most of a walk through few messages would be spent on them."""
+    until = int(START.timestamp())
+    account = await database.write(lambda tx: add_account(tx, NewAccount(OWNER, "http://127.0.0.1"), START))
+    slices = plan(until - 1_000 * DAY_S, until, Granularity.MONTH)
+    state = await database.write(lambda tx: begin_walk(tx, account.id, slices, until, Granularity.MONTH, START))
+    done = [FinishedSlice(each, 0) for each in sorted(slices, key=lambda each: each.start)]
+    counts: list[int] = []
+
+    def counted(some: list[FinishedSlice]) -> Callable[[Tx], SyncState]:
+        def finish(tx: Tx) -> SyncState:
+            execute, made = tx.execute, list[object]()
+            with monkeypatch.context() as patched:
+                patched.setattr(type(tx), "execute", lambda _, *given: made.append(given) or execute(*given))
+                found = finish_slices(tx, account.id, state.walk, some, START)
+            counts.append(len(made))
+            return found
+
+        return finish
+
+    first = await database.write(counted(done[:1]))
+    last = await database.write(counted(done[1:]))
+    assert counts[0] == counts[1]
+    assert (first.frontier, last.frontier, last.is_walking) == (done[0].slice.end, until, False)

@@ -20,7 +20,7 @@ from postroom.sim.gmail.sources import ListedMail, ListSource
 from postroom.sync import slice_ledger
 from postroom.sync.engine import SyncEngine
 from postroom.sync.slices import DAY_S
-from postroom.sync.state import SyncState, finish_slice
+from postroom.sync.state import SyncState, finish_slices
 from tests.support.mail import OWNER, letter
 from tests.support.sync import SyncRig, cancelled, captured_log, in_virtual_time, letters, settings_with, sync_rig
 from tests.support.sync_trace import check
@@ -262,7 +262,7 @@ def test_when_the_watermark_moves_the_shards_themselves_hold_what_it_speaks_for(
     seen: list[int] = []
 
     def finish(tx: Tx, *arguments: Any) -> SyncState:
-        state = finish_slice(tx, *arguments)
+        state = finish_slices(tx, *arguments)
         held: set[str] = set()
         for shard in (tmp_path / "archive" / OWNER).glob("????.db"):
             alone = shutil.copy(shard, tmp_path / "alone.db")
@@ -273,7 +273,7 @@ def test_when_the_watermark_moves_the_shards_themselves_hold_what_it_speaks_for(
         return state
 
     async def story(world: SyncRig) -> None:
-        monkeypatch.setattr(slice_ledger, "finish_slice", finish)
+        monkeypatch.setattr(slice_ledger, "finish_slices", finish)
         await world.sync(SMALL)
         assert max(seen) == 60
 

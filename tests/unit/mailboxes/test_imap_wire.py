@@ -15,6 +15,7 @@ from postroom.mailboxes.imap.wire import (
     UidSet,
     Value,
     WireError,
+    _Scanner,
     decode_folder,
     encode_folder,
     pairs,
@@ -130,3 +131,16 @@ def test_pairs_want_a_list() -> None:
     value: Value = b"UID"
     with pytest.raises(WireError):
         pairs(value)
+
+
+PARTS = [b"(", b")", b"()", b" ", b"a", b"NIL", b"nil", b"BODY[X (Y)]", b"[", b"]"]
+PARTS += [b'"', b'"q"', b'"a\\"b"', b"{3}", b"~{3}", b"\\"]
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=14))
+@settings(max_examples=600)
+def test_what_is_read_token_by_token_is_what_the_rules_say(parts: list[bytes]) -> None:
+    line = b"".join(parts)
+    plain = _Scanner([line, b" rest"], [b"abc"]).plain_values()
+    if plain is not None:
+        assert plain == _Scanner([line, b" rest"], [b"abc"])._until(b"", 0)

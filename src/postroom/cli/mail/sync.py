@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.live import Live
@@ -25,7 +25,6 @@ from postroom.accounts.troubled import troubled_archives, troubled_of
 from postroom.app import App
 from postroom.app.series import recording
 from postroom.archive.status import UP, OwnedElsewhere
-from postroom.cli.mail.handed_over import SyncedThere, server_in, sync_elsewhere
 from postroom.cli.session import AccountOption, chosen_accounts, stopped_by_signals, with_app
 from postroom.cli.terminal import (
     DryRunOption,
@@ -45,6 +44,9 @@ from postroom.sync.fetch import RetriedMessages
 from postroom.sync.service import AccountSync
 from postroom.sync.status import SyncEstimate, SyncPhase, SyncProgress, SyncStatus, status_of
 from postroom.telemetry.logs import clean
+
+if TYPE_CHECKING:
+    from postroom.cli.mail.handed_over import SyncedThere
 
 _REFRESH_S = 0.5
 _LINE_EVERY_S = 10.0
@@ -270,6 +272,8 @@ async def _run(app: App, email: str | None, *, once: bool, json: bool) -> tuple[
     try:
         return await _run_here(app, accounts, once=once, json=json)
     except OwnedElsewhere as error:
+        from postroom.cli.mail.handed_over import server_in, sync_elsewhere  # only needed here, and slow to import
+
         owner = server_in(error)
         there = await sync_elsewhere(app, owner, accounts)
     if not json:

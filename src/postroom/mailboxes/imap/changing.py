@@ -30,6 +30,7 @@ from postroom.mailboxes.imap.places import (
     FolderState,
     Place,
     PlaceKey,
+    archive_of,
     gmail_label,
 )
 from postroom.mailboxes.imap.reading import Connect
@@ -150,8 +151,9 @@ def _role(place: Place, folders: Folders) -> FolderRole:
 
 def folder_labels(labels: frozenset[LabelId], folders: Folders) -> list[FolderRef]:
     """The folders that a message with these labels lies in; the archive, where none of them is one."""
+    archive = archive_of(folders)
     return [_folder_of(each, folders) for each in sorted(labels) if _is_folder(each)] or [
-        next((folder.id for folder in folders.values() if folder.role is FolderRole.ARCHIVE), FolderRole.ARCHIVE)
+        FolderRole.ARCHIVE if archive is None else archive.id
     ]
 
 
@@ -207,8 +209,10 @@ class PlanRunner:
         if kind not in (StepKind.COPY, StepKind.MOVE):
             return None
         if isinstance(target, FolderRole):
-            same = [each for each in self._folders.values() if each.role is target]
-            made = same[0] if same else await self._make_folder(target)
+            same = next((each for each in self._folders.values() if each.role is target), None)
+            if target is FolderRole.ARCHIVE:
+                same = archive_of(self._folders)
+            made = same or await self._make_folder(target)
             self._folders[made.id] = made
             return made
         return self._folders[target]

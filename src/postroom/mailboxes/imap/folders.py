@@ -7,7 +7,7 @@ add up to what it says that it holds: a server that forgets half of a listing ha
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, timezone
 from functools import lru_cache
@@ -28,6 +28,7 @@ from postroom.mailboxes.imap.places import (
     header_id_of,
     match_again,
     roles_of,
+    unreadable_id,
 )
 from postroom.mailboxes.imap.wire import (
     ServerResponse,
@@ -42,6 +43,8 @@ from postroom.mailboxes.imap.wire import (
 MOST_MESSAGES = 5_000_000
 _LONGEST_LABEL = 200
 _MOST_FOLDERS = 10_000
+_MOST_UNDESCRIBED = 100
+"""In one folder. Where a server says nothing of more messages than that, it is the server that fails."""
 _FLAG = re.compile(r"\\?[!-~]{1,100}")
 _DATE = re.compile(r"[ ]?(\d{1,2})-([A-Za-z]{3})-(\d{4}) (\d{2}):(\d{2}):(\d{2}) ([+-])(\d{2})(\d{2})")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -314,6 +317,7 @@ class FolderLook:
             gone = known.keys() - present
             missed = sorted(present - known.keys() - new.keys())
             new |= await self._described(str(UidSet.of(missed))) if missed else {}
+            new |= self._undescribed(present - known.keys(), new)
         left = {uid: each for uid, each in flags.items() if uid in known and uid not in gone}
         return FolderChange(
             self._folder,
@@ -355,6 +359,8 @@ class FolderLook:
     async def _anew(self, before: Sequence[Place]) -> FolderChange:
         """After a UIDVALIDITY reset, or at the first look."""
         new = await self._described("1:*", with_headers=bool(before)) if self._box.exists else {}
+        if len(new) != self._box.exists and not before:
+            new |= self._undescribed(await self._present(), new)
         if len(new) != self._box.exists:
             raise self._incomplete(len(new))
         again = match_again(before, list(new.values()))
@@ -452,6 +458,20 @@ class FolderLook:
             email_id=as_text(email_id[0])[:255] if isinstance(email_id, list) and email_id else "",
             header_id=header_id_of(head) if isinstance(head, bytes) else "",
         )
+
+    def _undescribed(self, present: Collection[int], described: Mapping[int, Place]) -> dict[int, Place]:
+        """Messages that the server lists and says nothing of, not even their flags. Each has an id of its own, so that
+        it is listed as one that cannot be read, and holds up no other. It is taken to have come with the one before it.
+        At Gmail, only the server knows a message's id."""
+        lacking = sorted(set(present) - described.keys())
+        if GMAIL in self._connection.capabilities:
+            return {}
+        numbered, found = replace(self._folder, uidvalidity=self._box.uidvalidity), dict[int, Place]()
+        for uid in lacking[:_MOST_UNDESCRIBED]:
+            received = max((place.received_s for each, place in described.items() if each < uid), default=0)
+            key = numbered.id, numbered.uidvalidity, uid
+            found[uid] = Place(*key, frozenset(), received, 0, unreadable_id(numbered, uid))
+        return found
 
     async def _fetch(self, what: str, take: Callable[[ServerResponse], bool]) -> None:
         most = 4 * self._box.exists + MOST_UNTAGGED

@@ -5,6 +5,9 @@ The server's address is part of a login, so that a password is never sent to ano
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from postroom.domain.checkups import Check, CheckVerdict, Finding
@@ -18,16 +21,21 @@ from postroom.mailboxes.errors import (
     PermissionMissing,
 )
 from postroom.mailboxes.imap.connection import (
+    ImapConnection,
     ImapLogin,
     Patience,
     Security,
     ServerAddress,
     open_connection,
 )
-from postroom.mailboxes.imap.folders import list_folders
+from postroom.mailboxes.imap.folders import list_folders, open_folder
+from postroom.mailboxes.imap.places import GMAIL, FolderRole, FolderState, is_gmail_id, roles_of
 from postroom.mailboxes.imap.providers import preset_at, preset_for
+from postroom.mailboxes.protocol import MessageId
 from postroom.telemetry import logs
 from postroom.vault import Vault
+
+_PATIENCE = Patience(connect_s=15, silence_s=30, total_s=60)
 
 
 class _StoredLogin(BaseModel):
@@ -96,7 +104,7 @@ async def examine_imap(login: ImapLogin) -> list[Finding]:
     """Server, certificate, login and folders, up to the first failure. Asks once and changes nothing."""
     server, email = str(login.address), login.email
     try:
-        connection = await open_connection(login, Patience(connect_s=15, silence_s=30, total_s=60))
+        connection = await open_connection(login, _PATIENCE)
     except PostroomError as error:
         return _refused(error, login)
     try:
@@ -157,3 +165,49 @@ def require_login(login: ImapLogin) -> ImapLogin:
         if not text or any(letter in text for letter in "\r\n\0"):
             raise BadInput(field, "is empty, or holds a line break")
     return login
+
+
+@dataclass(frozen=True, slots=True)
+class GmailView:
+    """What Gmail's own IMAP server shows of a mailbox."""
+
+    labels: Mapping[str, FolderState]
+    """The folders of its owner's labels, by their names in small letters."""
+    roles: frozenset[FolderRole]
+    held: frozenset[MessageId]
+    """Those of the messages asked for that the mailbox holds."""
+
+
+_HOLDING = (FolderRole.ALL, FolderRole.TRASH, FolderRole.SPAM)
+"""Every message of a Gmail mailbox lies in exactly one of them."""
+
+
+async def view_gmail(login: ImapLogin, ids: Collection[MessageId]) -> GmailView | None:
+    """Look at a mailbox by Gmail's own IMAP server, changing nothing. None where the server is not Gmail's."""
+    connection = await open_connection(login, _PATIENCE)
+    try:
+        if GMAIL not in connection.capabilities:
+            return None
+        listing = await list_folders(connection)
+        roles = roles_of(list(listing.folders.values()))
+        held: set[MessageId] = set()
+        for wire in sorted(roles, key=lambda each: _HOLDING.index(roles[each]) if roles[each] in _HOLDING else 0):
+            if roles[wire] in _HOLDING and held < set(ids):
+                await open_folder(connection, wire)
+                held |= {each for each in ids if each not in held and await _holds(connection, each)}
+        owned = [
+            FolderState("", wire, listing.folders[wire].delimiter) for wire in roles if roles[wire] is FolderRole.USER
+        ]
+        return GmailView(
+            {each.label_name.casefold(): each for each in owned}, frozenset(roles.values()), frozenset(held)
+        )
+    finally:
+        await connection.close()
+
+
+async def _holds(connection: ImapConnection, message_id: MessageId) -> bool:
+    """Whether the folder that is selected has the message with this id of Gmail's."""
+    if not is_gmail_id(message_id):
+        return False
+    answer = await connection.command(b"UID SEARCH X-GM-MSGID", str(int(message_id, 16)).encode("ascii"))
+    return any(each.values for each in answer.named("SEARCH"))

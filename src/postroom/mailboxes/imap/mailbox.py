@@ -33,6 +33,8 @@ from postroom.mailboxes.imap.changing import (
 )
 from postroom.mailboxes.imap.folders import date_text
 from postroom.mailboxes.imap.places import (
+    GMAIL_LABEL,
+    IMPORTANT,
     KEYWORD,
     NEW_FOLDERS,
     SYSTEM_LABELS,
@@ -484,7 +486,8 @@ async def _one(places: Sequence[Place]) -> AsyncIterator[Sequence[Place]]:
 
 def _folders_of(label_id: protocol.LabelId | None, folders: Folders, *, everywhere: bool) -> list[str] | None:
     """The folders to list; None: all. Raises Gone where the mailbox has no such label."""
-    if label_id is not None and label_id not in SYSTEM_LABELS and not label_id.startswith(KEYWORD):
+    flagged = label_id is not None and (label_id == IMPORTANT or label_id.startswith((KEYWORD, GMAIL_LABEL)))
+    if label_id is not None and label_id not in SYSTEM_LABELS and not flagged:
         if label_id not in folders:
             raise Gone("label", f"the mailbox has no label {label_id}")
         return [label_id]

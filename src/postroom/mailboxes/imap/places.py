@@ -73,6 +73,8 @@ NEW_FOLDERS = {
     FolderRole.ARCHIVE: "Archive",
 }
 """What a folder is called that a mailbox lacks and that is needed."""
+_GMAIL_FOLDERS = ("[gmail]/", "[google mail]/")
+"""Where Gmail's own server has its system folders, whatever they are called there in the owner's language."""
 _NOT_LISTED = frozenset({"\\noselect", "\\nonexistent", "\\flagged", "\\important"})
 """No folder at all, or a view of mail that lies elsewhere."""
 _NO_LABELS = frozenset(
@@ -113,7 +115,8 @@ class ListedFolder:
 
 
 def roles_of(listed: Sequence[ListedFolder]) -> dict[str, FolderRole]:
-    """The role of each folder, by its name on the wire; each but `user` belongs to one folder."""
+    """The role of each folder, by its name on the wire; each but `user` belongs to one folder. At Gmail, names say
+    nothing: a label may be called Archive, and is a label like any other."""
     roles: dict[str, FolderRole] = {}
     taken: set[FolderRole] = set()
 
@@ -126,10 +129,15 @@ def roles_of(listed: Sequence[ListedFolder]) -> dict[str, FolderRole]:
         give(folder, FolderRole.INBOX if folder.wire.upper() == "INBOX" else None)
     for folder in listed:
         give(folder, next((_SPECIAL_USE[each] for each in sorted(folder.attributes) if each in _SPECIAL_USE), None))
-    for folder in listed:
+    is_gmail = any(roles.get(folder.wire) is FolderRole.ALL and _is_gmails(folder.wire) for folder in listed)
+    for folder in listed if not is_gmail else ():
         name = _plain_name(folder.wire, folder.delimiter)
         give(folder, next((role for role, names in _USUAL_NAMES.items() if name in names), None))
     return {folder.wire: roles.get(folder.wire, FolderRole.USER) for folder in listed}
+
+
+def _is_gmails(wire: str) -> bool:
+    return wire.casefold().startswith(_GMAIL_FOLDERS)
 
 
 def _plain_name(wire: str, delimiter: str) -> str:
@@ -211,6 +219,19 @@ Folders = Mapping[str, FolderState]
 """By id."""
 
 
+def archive_of(folders: Folders) -> FolderState | None:
+    """The folder of mail that has no label: the archive, or the view of all mail at Gmail, where nothing else is
+    needed."""
+    archive = next((folder for folder in folders.values() if folder.role is FolderRole.ARCHIVE), None)
+    return archive or _all_mail_of_gmail(folders)
+
+
+def _all_mail_of_gmail(folders: Folders) -> FolderState | None:
+    """None where the mailbox is not Gmail's."""
+    everything = (folder for folder in folders.values() if folder.role is FolderRole.ALL)
+    return next((folder for folder in everything if _is_gmails(folder.wire)), None)
+
+
 def labels_of(places: Iterable[Place], folders: Folders) -> frozenset[LabelId]:
     """The labels of one message. What was read or starred in one folder is read or starred."""
     listed = list(places)
@@ -249,7 +270,9 @@ def _without_folder(flags: Collection[str], folders: Folders) -> list[MailboxLab
 
 
 def mailbox_labels(folders: Folders, keywords: Collection[str]) -> tuple[MailboxLabel, ...]:
-    system = [MailboxLabel(name, name, is_system=True) for name in SYSTEM_LABELS]
+    """Gmail has IMPORTANT even while no message has it."""
+    of_gmail = [] if _all_mail_of_gmail(folders) is None else [IMPORTANT]
+    system = [MailboxLabel(name, name, is_system=True) for name in (*SYSTEM_LABELS, *of_gmail)]
     owned = [
         MailboxLabel(folder.id, folder.label_name)
         for folder in sorted(folders.values(), key=lambda each: each.label_name)
@@ -261,7 +284,8 @@ def mailbox_labels(folders: Folders, keywords: Collection[str]) -> tuple[Mailbox
         for each in sorted(keywords)
         if is_label(each) and f"keyword/{each}" not in taken
     ]
-    return (*system, *owned, *marks, *_without_folder(keywords, folders))
+    hidden = [label for label in _without_folder(keywords, folders) if label not in system]
+    return (*system, *owned, *marks, *hidden)
 
 
 def digest(raw: bytes) -> MessageId:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from postroom.domain.errors import PostroomError
 from postroom.mailboxes.errors import CallRefused, LabelGone, LoginNeeded, MailboxThrottled, MailboxUnavailable
@@ -27,7 +27,7 @@ from postroom.mailboxes.imap.places import (
     header_id_of,
     unreadable_id,
 )
-from postroom.mailboxes.imap.wire import ServerResponse, UidSet, WireError
+from postroom.mailboxes.imap.wire import ServerResponse, UidSet, WireError, as_number
 from postroom.mailboxes.protocol import MessageId
 
 _MOST_AT_ONCE = 100
@@ -209,7 +209,7 @@ class BytesReader:
 
     async def _left_out(self, folder: FolderState, uids: Sequence[int], item: bytes) -> dict[int, ReadResult]:
         """Messages that an answer lacked, asked for once more. One that the server holds and does not give cannot be
-        read; one that it does not hold is gone."""
+        read, though it may not even give its flags; one that it does not hold is gone."""
         found = await self._together(folder, uids, item)
         held: set[int] = set()
 
@@ -221,8 +221,17 @@ class BytesReader:
         left = [uid for uid in uids if uid not in found]
         if left:
             await self._fetch(folder, UidSet.of(left), b"FLAGS", take)
+        if unsaid := [uid for uid in left if uid not in held]:
+            held |= await self._listed(folder, UidSet.of(unsaid))
         reason = f"The server lists the message in {folder.label_name!r} and does not give its bytes"
         return found | {uid: MailboxUnavailable(reason) for uid in left if uid in held}
+
+    async def _listed(self, folder: FolderState, wanted: UidSet) -> set[int]:
+        """Those of the UIDs that a search finds in the folder."""
+        async with self._opened(folder) as connection:
+            answer = await connection.command(b"UID SEARCH UID", str(wanted).encode("ascii"))
+        numbers = (as_number(each) for response in answer.named("SEARCH") for each in response.values)
+        return {uid for uid in numbers if uid is not None and uid in wanted}
 
     async def _alone(self, folder: FolderState, uid: int, item: bytes) -> Mapping[int, ReadResult]:
         try:
@@ -259,13 +268,19 @@ class BytesReader:
     async def _fetch(
         self, folder: FolderState, wanted: UidSet, item: bytes, take: Callable[[ServerResponse], bool]
     ) -> None:
+        async with self._opened(folder) as connection:
+            command = (b"UID FETCH", str(wanted).encode("ascii"), b"(UID " + item + b")")
+            await connection.command(*command, most=len(wanted) * 4 + MOST_UNTAGGED, take=take)
+
+    @asynccontextmanager
+    async def _opened(self, folder: FolderState) -> AsyncIterator[ImapConnection]:
+        """A connection that has the folder selected, numbered as it is known."""
         async with self._connect(folder.wire) as connection:
             if (connection.selected, connection.uidvalidity) != (folder.wire, folder.uidvalidity):
                 box = await open_folder(connection, folder.wire)
                 if box.uidvalidity != folder.uidvalidity:
                     raise NumberedAnew(f"The folder {folder.label_name!r} was numbered anew meanwhile")
-            command = (b"UID FETCH", str(wanted).encode("ascii"), b"(UID " + item + b")")
-            await connection.command(*command, most=len(wanted) * 4 + MOST_UNTAGGED, take=take)
+            yield connection
 
 
 def _body(items: FetchedItems) -> bytes | None:

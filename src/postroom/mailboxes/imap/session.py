@@ -136,6 +136,8 @@ class ImapSession:
         self._last: RefreshMark | None = None
         self._last_of_flags: RefreshMark | None = None
         """The last that compared the flags in all folders."""
+        self._folders: Folders = {}
+        """As the last refresh found them."""
 
     @asynccontextmanager
     async def connect(self, lane: PriorityLane, folder: str | None = None) -> AsyncIterator[ImapConnection]:
@@ -190,13 +192,14 @@ class ImapSession:
         asked = self._begun
         async with self._refreshing:
             if not copied and self._is_served(asked, flags_in, max_age_s):
-                return await self.store.folders()
+                return self._folders
             for _ in range(_ATTEMPTS):
                 self._begun += 1
                 mark = RefreshMark(self._begun, self._clock.monotonic())
                 folders = await self._refresh_once(lane, flags_in, copied or {})
                 if folders is not None:
                     self._last, self._last_of_flags = mark, mark if flags_in is None else self._last_of_flags
+                    self._folders = folders
                     return folders
         raise MailboxUnavailable("Other processes keep changing what is known of this mailbox; it is tried again")
 

@@ -138,7 +138,8 @@ class ResponseReader:
     def _take_literal(self, size: int) -> bool:
         if len(self._buffer) < size:
             return False
-        self._pending.literals.append(bytes(self._buffer[:size]))
+        with memoryview(self._buffer) as view:  # a slice of the buffer would be copied twice
+            self._pending.literals.append(bytes(view[:size]))
         del self._buffer[:size]
         self._pending.awaited = None
         self._searched = 0
@@ -180,6 +181,11 @@ _ATOM = re.compile(rb'(?:[^ ()"\[]++|\[[^\]]*+\])++')
 _ATOM_IN_CODE = re.compile(rb'(?:[^ ()"\[\]]++|\[[^\]]*+\])++')
 """What stands in brackets is part of an atom: `BODY[HEADER.FIELDS (DATE)]`."""
 _QUOTED = re.compile(rb'"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
+_TOKEN = re.compile(
+    rb' *+(?:(?P<open>\()|(?P<close>\))|"(?P<quoted>(?:[^"\\]++|\\.)*+)"|'
+    rb'(?P<atom>(?:[^ ()"\[]++|\[[^\]]*+\])++)(?!\[))',
+    re.DOTALL,
+)
 _ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
 
 
@@ -222,7 +228,39 @@ class _Scanner:
         return ResponseCode(_text(values[0]).upper(), tuple(values[1:]))
 
     def values(self) -> list[Value]:
+        """What is plain is read token by token; anything else by the rules, one letter at a time, from where it was."""
+        before = self._index, self._line, self._at
+        found = self.plain_values()
+        if found is not None:
+            return found
+        self._index, self._line, self._at = before
         return self._until(b"", 0)
+
+    def plain_values(self) -> list[Value] | None:
+        """None where something is not as it should be, or is nested too deep."""
+        found: list[Value] = []
+        outer: list[list[Value]] = []
+        while (token := _TOKEN.match(self._line, self._at)) is not None:
+            self._at = token.end()
+            kind = token.lastgroup
+            if kind == "atom":
+                atom = token["atom"]
+                if atom[0] in b"{~" and self._is_literal(token.start("atom")):
+                    found.append(self._literal())
+                else:
+                    found.append(None if len(atom) == 3 and atom.upper() == b"NIL" else atom)
+            elif kind == "quoted":
+                text = token["quoted"]
+                found.append(_ESCAPED.sub(rb"\1", text) if b"\\" in text else text)
+            elif kind == "open" and len(outer) < MAX_DEPTH:
+                outer.append(found)
+                found = []
+            elif kind == "close" and outer:
+                whole, found = found, outer.pop()
+                found.append(whole)
+            else:
+                return None
+        return None if outer or self._line[self._at :].strip(b" ") else found
 
     def _until(self, end: bytes, depth: int) -> list[Value]:
         if depth > MAX_DEPTH:
@@ -244,7 +282,7 @@ class _Scanner:
             return self._until(b")", depth + 1)
         if letter == b'"':
             return self._quoted()
-        if letter in (b"{", b"~") and self._is_literal():
+        if letter in (b"{", b"~") and self._is_literal(self._at):
             return self._literal()
         atom = self._atom()
         return None if len(atom) == 3 and atom.upper() == b"NIL" else atom
@@ -256,8 +294,8 @@ class _Scanner:
         self._at = found.end()
         return _ESCAPED.sub(rb"\1", found[1])
 
-    def _is_literal(self) -> bool:
-        return self._index < len(self._literals) and _LITERAL.fullmatch(self._line, self._at) is not None
+    def _is_literal(self, at: int) -> bool:
+        return self._index < len(self._literals) and _LITERAL.fullmatch(self._line, at) is not None
 
     def _literal(self) -> bytes:
         found = self._literals[self._index]
