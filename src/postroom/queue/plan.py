@@ -90,9 +90,7 @@ class Width:
 
     def claimed(self, free: int, brief: Sequence[bool], holders: int) -> None:
         """So many jobs were asked for, and these were found, while so many others held a slot."""
-        if not all(brief):
-            self.jobs = self._slots
-        elif 0 < free <= len(brief) and holders <= self._slots // 2:
+        if all(brief) and 0 < free <= len(brief) and holders <= self._slots // 2:
             self.jobs = min(self.jobs * 2, self._most)
 
     def offers_slot(self, queue: QueueName, holders: Sequence[QueueName]) -> bool:

@@ -62,9 +62,10 @@ def test_a_worker_takes_more_jobs_while_they_are_brief_and_as_many_as_it_has_slo
     width.claimed(32, [True] * 32, holders=8)
     width.claimed(64, [True] * 64, holders=0)
     assert width.jobs == 64
-    width.claimed(3, [True, False, True], holders=0)
+    assert not width.offers_slot(QueueName.LIVE, [QueueName.LIVE] * 16)
     assert width.jobs == 16
-    width.claimed(1, [True], holders=9)  # those that wait would meet those that already do
+    width.claimed(3, [True, False, True], holders=0)
+    width.claimed(1, [True], holders=9)  # they would soon meet those that wait
     assert width.jobs == 16
 
 
