@@ -10,7 +10,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from benchmarks import archive, dashboard, gmail, queue_workers, report, starting, switchboard, sync, triage, whole_way
+from benchmarks import (
+    archive,
+    dashboard,
+    gmail,
+    queue_workers,
+    report,
+    scale,
+    starting,
+    switchboard,
+    sync,
+    triage,
+    whole_way,
+)
 from benchmarks.databases import Kind
 from benchmarks.queue_contract import Measure
 from benchmarks.queue_postroom import ClaimCost, Level
@@ -82,6 +94,11 @@ def judge_starting(kept: Kept) -> Sequence[Verdict]:
     return starting.judge(starting.StartFigures(**kept["figures"]))
 
 
+def judge_scale(kept: Kept) -> Sequence[Verdict]:
+    waiting = [scale.WaitingRun(**each) for each in kept["waiting"]]
+    return scale.judge([scale.ScaleRun(**run) for run in kept["runs"]], waiting)
+
+
 JUDGES: dict[str, Callable[[Kept], Sequence[Verdict]]] = {
     "queue": judge_queue,
     "queue_workers": judge_queue_workers,
@@ -92,6 +109,7 @@ JUDGES: dict[str, Callable[[Kept], Sequence[Verdict]]] = {
     "switchboard": judge_switchboard,
     "whole_way": judge_whole_way,
     "triage": judge_triage,
+    "scale": judge_scale,
     "starting": judge_starting,
     "dashboard": judge_dashboard,
 }

@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from benchmarks import goals, judging, queue_workers, starting, whole_way
+from benchmarks import goals, judging, queue_workers, scale, starting, whole_way
 from benchmarks.goals import PARTS
 from benchmarks.queue_workers import PEER, POSTROOM, Drain
+from benchmarks.scale import ScaleRun, WaitingRun
 from benchmarks.starting import StartFigures
 
 
@@ -50,3 +51,14 @@ def test_workers_are_compared_at_the_best_setting_of_each_and_with_themselves_be
     ]
     judged = [(verdict.measured, verdict.met) for verdict in queue_workers.judge(drains)]
     assert judged == [(2.0, True), (None, None), (1.5, False)]
+
+
+def test_workers_side_by_side_are_judged_by_cpu_and_by_what_grows_with_them() -> None:
+    runs = [
+        ScaleRun(1, 100, 50.0, cpu_ms=5.0, lock_waits=1, samples=100, connections=5),
+        ScaleRun(3, 100, 80.0, cpu_ms=7.0, lock_waits=2, samples=50, connections=14),
+    ]
+    judged = [verdict.met for verdict in scale.judge(runs, [WaitingRun(1, 80.0), WaitingRun(8, 400.0)])]
+    assert judged == [True, False, False, True, False]
+    quiet = [ScaleRun(1, 100, 50.0, cpu_ms=5.0, lock_waits=0, samples=100, connections=5)]
+    assert [verdict.met for verdict in scale.judge(quiet, [WaitingRun(8, 400.0)])][1] is True
