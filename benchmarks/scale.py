@@ -138,6 +138,7 @@ async def decide(url: str, workers: int, messages: int) -> ScaleRun:
     with tempfile.TemporaryDirectory(prefix="postroom-bench-") as folder:
         settings = {
             "POSTROOM_ARCHIVE__STORE": "database",
+            "POSTROOM_LEARNING__ENABLED": "false",  # else it decides what it has seen often, without the model
             "POSTROOM_RECURRING__LIVE": "every 1s",
             "POSTROOM_SYNC__RPS_START": "500",
             "POSTROOM_SYNC__RPS_MAX": "500",

@@ -149,7 +149,7 @@ class Worker:
         self._limits = _TimeLimits(self._runs)
         self._settlements: list[tuple[ClaimedJob, Settlement]] = []
         self._first = QueueName.LIVE
-        self._width = Width(self._settings.concurrency)
+        self._width = Width(self._settings.concurrency, shares=not queue.database.writes_at_once)
         self._changed = asyncio.Event()
         self._doubt = asyncio.Event()  # a lease may be gone: look now
         self._recover_next = 0.0

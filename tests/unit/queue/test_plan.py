@@ -64,8 +64,19 @@ def test_a_worker_takes_more_jobs_while_they_are_brief_and_as_many_as_it_has_slo
     assert width.jobs == 64
     assert not width.offers_slot(QueueName.LIVE, [QueueName.LIVE] * 16)
     assert width.jobs == 16
-    width.claimed(3, [True, False, True], holders=0)
-    width.claimed(1, [True], holders=9)  # they would soon meet those that wait
+    width.claimed(16, [True] * 16, holders=0)  # the next ones may have to wait as well
+    assert width.jobs == 16
+    for _ in range(15):
+        width.claimed(16, [True] * 16, holders=9)  # they would soon meet those that wait
+    width.claimed(16, [True] * 15 + [False], holders=0)
+    assert width.jobs == 16
+    width.claimed(16, [True] * 16, holders=0)
+    assert width.jobs == 32
+
+
+def test_where_transactions_are_not_shared_no_more_jobs_are_taken_than_there_are_slots() -> None:
+    width = Width(16, shares=False)
+    width.claimed(16, [True] * 16, holders=0)
     assert width.jobs == 16
 
 
