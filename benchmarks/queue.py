@@ -22,7 +22,7 @@ from benchmarks.databases import Kind, Stores, stores
 from benchmarks.queue_contenders import ENTRIES, Entry, Options
 from benchmarks.queue_contract import Load, Measure
 from benchmarks.queue_postroom import ClaimCost, Level, latency, measure_claim_cost
-from benchmarks.report import Figures, Latency, Verdict, judge_claims, judge_enqueuing, judge_latency, judge_throughput
+from benchmarks.report import Figures, Latency, Verdict, judge_queue
 from postroom.telemetry import logs
 
 RESULTS = Path(__file__).parent / "results" / "queue.json"
@@ -130,10 +130,7 @@ def run(scale: Scale, console: Console, results: Path) -> None:
                 latencies.append(measure_latency(places, kind, scale))
                 progress.advance(bar)
     facts["load_average_after"] = [round(load, 2) for load in os.getloadavg()]
-    verdicts = [verdict for kind in Kind for verdict in judge_throughput(kind, figures)]
-    verdicts += [verdict for kind in Kind for verdict in judge_enqueuing(kind, figures)]
-    verdicts += [verdict for kind, costs in claims.items() for verdict in judge_claims(kind, costs)]
-    verdicts += [judge_latency(each) for each in latencies]
+    verdicts = judge_queue(figures, claims, latencies)
     _show(console, figures, claims, latencies, verdicts)
     report.write_json(results, facts, figures, claims, latencies, verdicts)
     console.print(f"All figures: {results}")

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -123,6 +123,15 @@ def judge_latency(latency: Latency) -> Verdict:
     return Verdict(
         f"{latency.kind}: enqueue into idle system until handler starts, p95", latency.p95_ms, goal, met, " ms"
     )
+
+
+def judge_queue(
+    figures: Sequence[Figures], claims: Mapping[Kind, Sequence[ClaimCost]], latencies: Sequence[Latency]
+) -> list[Verdict]:
+    verdicts = [verdict for kind in Kind for verdict in judge_throughput(kind, figures)]
+    verdicts += [verdict for kind in Kind for verdict in judge_enqueuing(kind, figures)]
+    verdicts += [verdict for kind, costs in claims.items() for verdict in judge_claims(kind, costs)]
+    return verdicts + [judge_latency(each) for each in latencies]
 
 
 _PACKAGES = ("postroom", "sqlalchemy", "psycopg", "huey", "dbos", "procrastinate", "pgqueuer", "asyncpg")

@@ -46,6 +46,7 @@ CATALOGUE = JobCatalogue(
         JobType("hourly", key_use=KeyUse.REPEATABLE),
         JobType("brief", retry=RetryPolicy(max_attempts=2), keep_completed=3, keep_failed=2),
         JobType("quick", time_limit=timedelta(milliseconds=50), retry=RetryPolicy(max_attempts=1)),
+        JobType("short", brief=True),
         JobType("lingering", time_limit=timedelta(seconds=1), retry=RetryPolicy(max_attempts=1)),
     ]
 )

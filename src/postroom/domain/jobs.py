@@ -70,6 +70,8 @@ class JobType:
     keep_failed: int | None = None
     in_history: bool = False
     """When a schedule starts it, it takes only slots that live mail and other work leave idle."""
+    brief: bool = False
+    """Its handler takes milliseconds, or says before it waits for something slow (`JobContext.take_slot`)."""
 
     def __post_init__(self) -> None:
         if not _TYPE_NAME.fullmatch(self.name):
@@ -149,9 +151,9 @@ LABELS_SYNC = JobType("labels.sync.gmail", KeyUse.REPEATABLE, _ONCE_MORE, keep_c
 
 # Decisions and actions. An action records what was done, so that a second run of its job finds it done.
 
-CLASSIFY = JobType("classify", retry=_OVER_AN_OUTAGE, time_limit=timedelta(minutes=15))
+CLASSIFY = JobType("classify", retry=_OVER_AN_OUTAGE, time_limit=timedelta(minutes=15), brief=True)
 """Decide what a message is and what to do about it. Payload: {"account_id", "message_id"}."""
-ACTION = JobType("action.gmail", KeyUse.REPEATABLE, _OVER_AN_OUTAGE)
+ACTION = JobType("action.gmail", KeyUse.REPEATABLE, _OVER_AN_OUTAGE, brief=True)
 """Do one action. Payload: {"account_id", "action_id"}."""
 ACTIONS_UPKEEP = JobType("actions.upkeep", KeyUse.REPEATABLE, _ONCE_MORE, keep_completed=20)
 APPROVAL_NOTIFY = JobType("approval.notify", KeyUse.REPEATABLE, _OVER_AN_OUTAGE, timedelta(minutes=2))

@@ -26,6 +26,10 @@ from postroom.queue.job import ClaimedJob, Json, Postponed, Settlement, describe
 from postroom.queue.jobqueue import JobQueue
 
 
+class NoFreeSlot(PostroomError):
+    """All slots of this worker are taken by jobs that wait; this one goes back to its place in the queue."""
+
+
 class LeaseLost(PostroomError):
     """This job was cancelled or handed to another worker; what this one still does would be done twice."""
 
@@ -90,13 +94,20 @@ class JobStep:
 
 
 class JobContext:
-    def __init__(self, queue: JobQueue, job: ClaimedJob) -> None:
+    def __init__(self, queue: JobQueue, job: ClaimedJob, offer_slot: Callable[[], bool] = lambda: True) -> None:
         self.queue = queue
         self.job = job
+        self._offer_slot = offer_slot
         self.is_settled = False
         """What becomes of the job is written already."""
         self.account: Any = None
         """The account that the job names, where a wrapper of its handler has just read it."""
+
+    def take_slot(self) -> None:
+        """For a brief job that is about to wait for something slow, before it begins with that: it counts from now on
+        among those that wait. Raises NoFreeSlot where there are enough of them; the attempt does not count then."""
+        if not self._offer_slot():
+            raise NoFreeSlot()
 
     async def write(self, transaction: Callable[[Tx], T]) -> T:
         """Run a transaction that is committed only if this job is still ours."""

@@ -70,6 +70,47 @@ class Slots(NamedTuple):
     first: QueueName = QueueName.LIVE
 
 
+_BRIEF_PER_SLOT = 4
+_CALM_PER_SLOT = 16
+"""So many brief jobs for each slot, none of which came to wait, before more are taken again."""
+
+
+class Width:
+    """How many jobs a worker has in flight: as many as it has slots, and up to four times as many while it finds
+    nothing but brief jobs, which share transactions and calls the better the more there are.
+
+    A job that may wait for long holds a slot, so those that wait, for a model or a web site, are never more than the
+    slots; a brief job holds one from the moment on at which it says that it will wait. Where every transaction needs a
+    connection of its own (`shares` is false), more jobs would only wait for connections.
+    """
+
+    def __init__(self, slots: int, *, shares: bool = True) -> None:
+        self._slots = slots
+        self._most = slots * _BRIEF_PER_SLOT if shares and slots > 1 else slots
+        self._calm = slots * _CALM_PER_SLOT
+        self.jobs = slots
+        self.kept_from_history = max(slots // 4, 1) if slots > 1 else 0
+        """Slots that never go to history, so that urgent mail finds a free one even while history is being worked."""
+
+    def claimed(self, free: int, brief: Sequence[bool], holders: int) -> None:
+        """So many jobs were asked for, and these were found, while so many others held a slot."""
+        self._calm += len(brief)
+        is_calm = self._calm >= self._slots * _CALM_PER_SLOT and holders <= self._slots // 2
+        if is_calm and all(brief) and 0 < free <= len(brief):
+            self.jobs = min(self.jobs * 2, self._most)
+
+    def offers_slot(self, queue: QueueName, holders: Sequence[QueueName]) -> bool:
+        """Whether a job of this queue may hold a slot beside those of these queues. If not, jobs that wait are met: no
+        more are taken in advance."""
+        of_history = sum(holder is QueueName.HISTORY for holder in holders)
+        is_free = len(holders) < self._slots and (
+            queue is not QueueName.HISTORY or of_history < self._slots - self.kept_from_history
+        )
+        if not is_free:
+            self.jobs, self._calm = self._slots, 0
+        return is_free
+
+
 def plan(slots: Slots, heads: Heads, guards: Mapping[QueueName, StarvationGuard]) -> list[Pick]:
     """Choose jobs in order of service. `heads` holds the first `slots.free` ids of each line, or all."""
     picks: list[Pick] = []

@@ -28,7 +28,7 @@ from postroom.domain.ids import new_id
 from postroom.domain.jobs import JobState, RetryPolicy
 from postroom.queue import inspection, queue_metrics, schedules
 from postroom.queue.claims import Claimant, ClaimTurn
-from postroom.queue.context import Handler, JobContext, LeaseLost
+from postroom.queue.context import Handler, JobContext, LeaseLost, NoFreeSlot
 from postroom.queue.job import (
     ClaimedJob,
     Interrupted,
@@ -42,7 +42,7 @@ from postroom.queue.job import (
     settle,
 )
 from postroom.queue.jobqueue import JobQueue
-from postroom.queue.plan import Slots, first_after
+from postroom.queue.plan import Slots, Width, first_after
 from postroom.settings import QueueSettings, WorkerSettings
 from postroom.telemetry import logs
 
@@ -74,6 +74,7 @@ class _Run:
 
     context: JobContext
     lease_ends: float  # on the monotonic clock: past it, others may have the job
+    holds_slot: bool = False
     task: asyncio.Task[None] | None = None  # None: it has not begun
     stop: _Stop | None = None
     time_limit_ends: float = inf  # on the loop's clock
@@ -148,6 +149,7 @@ class Worker:
         self._limits = _TimeLimits(self._runs)
         self._settlements: list[tuple[ClaimedJob, Settlement]] = []
         self._first = QueueName.LIVE
+        self._width = Width(self._settings.concurrency, shares=not queue.database.writes_at_once)
         self._changed = asyncio.Event()
         self._doubt = asyncio.Event()  # a lease may be gone: look now
         self._recover_next = 0.0
@@ -194,11 +196,13 @@ class Worker:
             self._changed.clear()
             was_busy = bool(self._runs)
             lease_ends = self._queue.clock.monotonic() + self._lease.total_seconds()
-            turn = await self._take_turn()
+            slots = self._slots()
+            free = 0 if slots is None else slots.free
+            turn = await self._take_turn(slots)
             if turn is None:
                 await self._wait(_AFTER_TROUBLE_S)
                 continue
-            self._start(group, turn, lease_ends)
+            self._start(group, turn, lease_ends, free)
             if self._until_idle and not was_busy and not turn.claimed:
                 return
             if len(turn.claimed) < _MOST_CLAIMED_AT_ONCE:
@@ -210,7 +214,7 @@ class Worker:
         deadline = self._queue.clock.monotonic() + self._settings.drain_s
         while self._runs or self._settlements:
             self._changed.clear()
-            turn = await self._take_turn()
+            turn = await self._take_turn(None)
             left = deadline - self._queue.clock.monotonic()
             if left <= 0 and turn is None:
                 log.error("worker.left_unsettled", worker=self.id, jobs=len(self._settlements) + len(self._runs))
@@ -232,10 +236,9 @@ class Worker:
             return self._settings.poll_s
         return min(self._settings.poll_s, (next_ripe - self._queue.clock.now()).total_seconds())
 
-    async def _take_turn(self) -> ClaimTurn | None:
+    async def _take_turn(self, slots: Slots | None) -> ClaimTurn | None:
         """Settle and claim; None if the database cannot be used now (nothing is forgotten: the next turn settles)."""
         settlements, self._settlements = self._settlements, []
-        slots = None if self._stopping else self._slots()
         if not settlements and slots is None:
             return ClaimTurn()
         if slots is None or len(settlements) < _SETTLED_APART or not self._queue.database.writes_at_once:
@@ -274,28 +277,47 @@ class Worker:
         return True
 
     def _slots(self) -> Slots | None:
-        """Some slots never go to history, so that urgent mail finds a free one even while history is being worked."""
-        concurrency = self._settings.concurrency
-        kept_for_foreground = max(concurrency // 4, 1) if concurrency > 1 else 0
-        if len(self._runs) >= concurrency:
+        jobs = self._width.jobs
+        if len(self._runs) >= jobs:
             return None
         busy_with_history = sum(run.job.queue is QueueName.HISTORY for run in self._runs.values())
         return Slots(
-            free=min(concurrency - len(self._runs), _MOST_CLAIMED_AT_ONCE),
-            history=max(concurrency - kept_for_foreground - busy_with_history, 0),
+            free=min(jobs - len(self._runs), _MOST_CLAIMED_AT_ONCE),
+            history=max(jobs - self._width.kept_from_history - busy_with_history, 0),
             first=self._first,
         )
 
-    def _start(self, group: asyncio.TaskGroup, turn: ClaimTurn, lease_ends: float) -> None:
+    def _start(self, group: asyncio.TaskGroup, turn: ClaimTurn, lease_ends: float, free: int) -> None:
+        """`free`: how many were asked for."""
         if turn.claimed:
             self._first = first_after(pick for pick, _ in turn.claimed)
+        self._width.claimed(free, [self._is_brief(job) for _, job in turn.claimed], len(self._holders()))
         for _, job in turn.claimed:
             if job.id in self._runs:
                 self._runs[job.id].end(_Stop.LEASE_LOST)
-            run = self._runs[job.id] = _Run(JobContext(self._queue, job), lease_ends)
-            self._to_begin.append(run)
+            context = JobContext(self._queue, job, partial(self._take_slot, job.id))
+            self._runs[job.id] = _Run(context, lease_ends)
+            if self._is_brief(job) or self._take_slot(job.id):
+                self._to_begin.append(self._runs[job.id])
+            else:
+                self._ended(self._runs[job.id], Interrupted())
         self._add_runners(group, _FIRST_RUNNERS)
         asyncio.get_running_loop().call_soon(self._add_runners, group)
+
+    def _is_brief(self, job: ClaimedJob) -> bool:
+        return job.type in self._queue.catalogue and self._queue.catalogue[job.type].brief
+
+    def _take_slot(self, job_id: str) -> bool:
+        """Whether this run holds a slot from now on. One that the worker has let go of needs none."""
+        run = self._runs.get(job_id)
+        if run is None or run.holds_slot:
+            return True
+        run.holds_slot = self._width.offers_slot(run.job.queue, self._holders())
+        return run.holds_slot
+
+    def _holders(self) -> list[QueueName]:
+        """The queues of the jobs that hold a slot."""
+        return [run.job.queue for run in self._runs.values() if run.holds_slot]
 
     def _add_runners(self, group: asyncio.TaskGroup, most: int = _MOST_CLAIMED_AT_ONCE) -> None:
         for _ in range(min(len(self._to_begin), most)):
@@ -350,6 +372,8 @@ class Worker:
         except LeaseLost:
             log.warning("job.lease_lost")
             return None
+        except NoFreeSlot:
+            return Interrupted()
         except asyncio.CancelledError as error:
             return self._interrupted(run, limit) if run.stop else Raised(error)
         except KeyboardInterrupt:

@@ -61,7 +61,12 @@ class QueueSettings(SettingsGroup):
 class WorkerSettings(SettingsGroup):
     """A process that runs jobs."""
 
-    concurrency: int = Field(16, ge=1, le=1_000, description="jobs in flight at once")
+    concurrency: int = Field(
+        16,
+        ge=1,
+        le=1_000,
+        description="jobs in flight at once that may wait, such as for a model; brief ones up to four times as many",
+    )
     lease_s: float = Field(60.0, gt=0, description="a job whose worker is silent for this long is handed to another")
     drain_s: float = Field(30.0, ge=0, description="how long a stopping worker lets its jobs finish")
     poll_s: float = Field(5.0, gt=0, description="the safety net beneath wake-ups: look for work at least this often")

@@ -167,6 +167,7 @@ class Classifier:
             if (model := self._model) is None:
                 why = for_review(self._ways.no_model, ReviewCause.NO_MODEL)
                 return await context.write_or_postpone(lambda tx: self._hold(tx, context, message, why))
+            context.take_slot()
             return await self._ask_twice(model, context, message)
         except _NotAsked as unasked:
             return unasked.decision

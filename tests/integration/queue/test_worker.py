@@ -370,7 +370,7 @@ async def test_jobs_whose_outcome_is_being_written_are_not_taken_back(
     claimed_more = asyncio.Event()
     monkeypatch.setattr(database, "write", settle_last)
     worker._settlements = [(job, plain_completion(job.attempt)) for job in claimed]
-    turn = await worker._take_turn()
+    turn = await worker._take_turn(worker._slots())
     assert turn is not None
     assert (turn.recovered, turn.claimed) == ([], [])
     assert {(await record_of(queue, answer.job_id)).state for answer in answers} == {JobState.COMPLETED}

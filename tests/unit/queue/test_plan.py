@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from postroom.domain.terms import TIERS, Tier
 from postroom.queue.job import QueueName
-from postroom.queue.plan import Pick, Slots, StarvationGuard, first_after, plan
+from postroom.queue.plan import Pick, Slots, StarvationGuard, Width, first_after, plan
 
 Heads = dict[tuple[QueueName, Tier], list[str]]
 
@@ -49,6 +49,54 @@ def test_history_gets_only_slots_that_the_others_leave_idle(heads: Heads, free: 
     waiting_elsewhere = sum(len(ids) for (queue, _), ids in heads.items() if queue is not QueueName.HISTORY)
     assert others == min(free, waiting_elsewhere)
     assert from_history <= min(history, free - others)
+
+
+def test_a_worker_takes_more_jobs_while_they_are_brief_and_as_many_as_it_has_slots_otherwise() -> None:
+    width = Width(16)
+    assert width.jobs == 16
+    width.claimed(16, [True] * 16, holders=0)
+    assert width.jobs == 32
+    width.claimed(16, [True] * 10, holders=0)  # there were no more: nothing is gained by asking for more
+    width.claimed(0, [], holders=0)
+    assert width.jobs == 32
+    width.claimed(32, [True] * 32, holders=8)
+    width.claimed(64, [True] * 64, holders=0)
+    assert width.jobs == 64
+    assert not width.offers_slot(QueueName.LIVE, [QueueName.LIVE] * 16)
+    assert width.jobs == 16
+    width.claimed(16, [True] * 16, holders=0)  # the next ones may have to wait as well
+    assert width.jobs == 16
+    for _ in range(15):
+        width.claimed(16, [True] * 16, holders=9)  # they would soon meet those that wait
+    width.claimed(16, [True] * 15 + [False], holders=0)
+    assert width.jobs == 16
+    width.claimed(16, [True] * 16, holders=0)
+    assert width.jobs == 32
+
+
+def test_where_transactions_are_not_shared_no_more_jobs_are_taken_than_there_are_slots() -> None:
+    width = Width(16, shares=False)
+    width.claimed(16, [True] * 16, holders=0)
+    assert width.jobs == 16
+
+
+def test_one_slot_means_one_job_at_a_time() -> None:
+    width = Width(1)
+    width.claimed(1, [True], holders=0)
+    assert (width.jobs, width.kept_from_history) == (1, 0)
+    assert width.offers_slot(QueueName.HISTORY, [])
+
+
+@pytest.mark.req("BF-11")
+def test_slots_are_held_by_no_more_jobs_than_there_are_and_history_leaves_some() -> None:
+    width = Width(4)
+    width.claimed(4, [True] * 4, holders=0)
+    assert width.jobs == 8
+    assert width.offers_slot(QueueName.HISTORY, [QueueName.HISTORY] * 2)
+    assert not width.offers_slot(QueueName.HISTORY, [QueueName.HISTORY] * 3)
+    assert width.jobs == 4
+    assert width.offers_slot(QueueName.LIVE, [QueueName.HISTORY] * 3)
+    assert not width.offers_slot(QueueName.LIVE, [QueueName.LIVE] * 4)
 
 
 def test_live_mail_and_work_take_turns_so_that_neither_waits_for_the_other_to_run_dry() -> None:
