@@ -105,15 +105,33 @@ def with_own_addresses(node: nodes.Node, addresses: Callable[[], Sequence[str]])
 
 def without_attachment_text(node: nodes.Node) -> nodes.Node:
     """The query for a shard in which no text of attachments can be."""
+    return _with_texts(node, lambda text: NOTHING if text.field is nodes.TextField.ATTACHMENT else text)
+
+
+def segmented(node: nodes.Node) -> nodes.Node:
+    """The query for an index that has the words of languages without spaces."""
+    return _with_texts(node, lambda text: text.segmented)
+
+
+def with_both_forms(node: nodes.Node) -> nodes.Node:
+    """For an index in which some messages have those words, and others are yet to be indexed anew."""
+
+    def both(text: nodes.Text) -> nodes.Node:
+        return text if text.segmented == text else nodes.Or((text.segmented, text))
+
+    return _with_texts(node, both)
+
+
+def _with_texts(node: nodes.Node, change: Callable[[nodes.Text], nodes.Node]) -> nodes.Node:
     match node:
         case nodes.And(parts):
-            return nodes.And(tuple(map(without_attachment_text, parts)))
+            return nodes.And(tuple(_with_texts(part, change) for part in parts))
         case nodes.Or(parts):
-            return nodes.Or(tuple(map(without_attachment_text, parts)))
+            return nodes.Or(tuple(_with_texts(part, change) for part in parts))
         case nodes.Not(part):
-            return nodes.Not(without_attachment_text(part))
-        case nodes.Text(nodes.TextField.ATTACHMENT):
-            return NOTHING
+            return nodes.Not(_with_texts(part, change))
+        case nodes.Text():
+            return change(node)
         case _:
             return node
 

@@ -13,12 +13,22 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, assert_never
 
-from postroom.archive.folding import Fact, LabelIndex, fold, id_bounds, message_ids, size_bounds
+from postroom.archive.folding import (
+    Fact,
+    LabelIndex,
+    fold,
+    id_bounds,
+    message_ids,
+    segmented,
+    size_bounds,
+    with_both_forms,
+)
 from postroom.archive.messages import LARGEST_ID, ArchivedMessage, account_name
 from postroom.archive.postgres.attachment_texts import texts_in
 from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSession, Rows, sayable
 from postroom.archive.postgres.insertion import message_hash
 from postroom.archive.postgres.reader import COLUMNS, PostgresArchiveReader, read_row
+from postroom.archive.postgres.reindexing import is_pending
 from postroom.archive.postgres.words import FOLDED_IN, all_of, around, phrase, words_of
 from postroom.archive.search import (
     MOST_RANKED,
@@ -323,10 +333,17 @@ class _Asked:
             if label is not None:
                 self._labels[name].append(label)
         index = LabelIndex((label, name) for _, _, label, name in rows if label is not None)
-        folded = fold(node, index)
+        self._indexed = self._as_indexed(node)
+        folded = fold(self._indexed, index)
         whole = RowConditions(self._labels, index.of_the_user).of(folded)
         self._narrow = list(self._narrowed(folded))
         self._where = joined("AND", [*self._narrow, *self._following(), whole], empty="TRUE")
+
+    def _as_indexed(self, node: nodes.Node) -> nodes.Node:
+        """With words as they are cut now; as long as messages wait to be indexed anew, also as they were before."""
+        if (found := segmented(node)) == node:
+            return node
+        return with_both_forms(node) if is_pending(self._db, list(self._accounts)) else found
 
     def newest(self, limit: int) -> list[Found]:
         """One statement of several parts, which the server executes in order until there are enough rows."""
@@ -351,7 +368,7 @@ class _Asked:
 
     def best(self, limit: int) -> list[Found]:
         """Without text to score, the newest are as good as any."""
-        wanted = list(wanted_words(self._node))
+        wanted = list(wanted_words(self._indexed))
         if not wanted:
             return self._found(self._where, self._order, limit)
         score = f"ts_rank({_WEIGHTS}, m.tokens, %s::tsquery, 1) DESC, {self._order}"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from postroom.archive.preparing import Texts
 from postroom.mail.query.nodes import Text, TextField
+from postroom.mail.query.segmenting import for_index
 
 _LONGEST_WORD = 200
 _MOST_POSITIONS = 255
@@ -88,7 +89,13 @@ _CHARACTERS = _Characters()
 
 
 def words_of(text: str) -> list[str]:
+    """The words of a text that the index takes as it is, such as that of a segmented query."""
     return [_short(word) for word in text.translate(_CHARACTERS).split(" ") if word]
+
+
+def indexed_words(text: str) -> list[str]:
+    """The words of a text as it stands in mail, also in languages without spaces."""
+    return words_of(for_index(text))
 
 
 def _short(word: str) -> str:
@@ -117,7 +124,7 @@ class Indexed:
 def indexed(texts: Texts, attachments: str = "") -> Indexed:
     """`attachments` is the text of all of them."""
     positions: dict[str, list[str]] = {}
-    folded = {name: words_of(text) for name, text in (*texts._asdict().items(), (_ATTACHMENTS, attachments))}
+    folded = {name: indexed_words(text) for name, text in (*texts._asdict().items(), (_ATTACHMENTS, attachments))}
     position, size, is_whole, has_room = 0, 0, True, True
     for name, tags, weight in _FIELDS:
         for word in folded[name]:

@@ -18,7 +18,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from postroom.archive.folding import LabelIndex, fold, labels_in, without_attachment_text
+from postroom.archive.folding import LabelIndex, fold, labels_in, segmented, without_attachment_text
 from postroom.archive.messages import LARGEST_ID, ArchivedMessage, ShardName, account_name, parse_filename, year_of
 from postroom.archive.search import (
     MOST_RANKED,
@@ -36,6 +36,7 @@ from postroom.archive.shards import selecting
 from postroom.archive.shards.attachment_texts import texts_in
 from postroom.archive.shards.reader import MESSAGE_COLUMNS, ShardReader, shards_on_disk
 from postroom.archive.shards.selecting import Select, Statement
+from postroom.archive.shards.shard_file import ATTACHMENT_TEXTS_SINCE, SEGMENTED_SINCE
 from postroom.archive.snippets import attachment_snippets, shown, shown_of_attachments, snippet
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, Fatal, PostroomError, Retryable
@@ -230,9 +231,9 @@ class ShardQuestion:
     def _selects(self, reader: SearchReader, *, by_text: bool = False) -> list[Select]:
         """One plan serves all shards that look the same to this query, and most do."""
         labels = reader.labels()
-        seen = (labels.as_seen_by(self._labels), by_text, reader.has_texts)
+        seen = (labels.as_seen_by(self._labels), by_text, reader.seen_version)
         if seen not in self._plans:
-            node = self._node if reader.has_texts else without_attachment_text(self._node)
+            node = as_indexed(self._node, reader.seen_version)
             self._plans[seen] = selecting.selects(fold(node, labels), labels, by_text=by_text)
         return self._plans[seen]
 
@@ -251,6 +252,13 @@ class ShardQuestion:
             with self._lock:
                 self._problems[name] = error.message
             return None
+
+
+def as_indexed(node: Node, version: int) -> Node:
+    """The query as the index of a shard of this version can answer it."""
+    if version < ATTACHMENT_TEXTS_SINCE:
+        return without_attachment_text(node)
+    return segmented(node) if version >= SEGMENTED_SINCE else node
 
 
 def _year(name: ShardName) -> int:
@@ -287,9 +295,9 @@ class SearchReader(ShardReader):
         self._file = _identity(self._path)
         self._connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         self._labels = LabelIndex(())
-        self._version: object = None
-        self.has_texts = False
-        """Of attachments; as of the last call of `labels`."""
+        self._data_version: object = None
+        self.seen_version = 0
+        """Of the shard; as of the last call of `labels`."""
         self._is_late: Callable[[], bool] = _never
         self._connection.set_progress_handler(lambda: self._is_late(), _STEPS)
 
@@ -311,11 +319,11 @@ class SearchReader(ShardReader):
 
     def labels(self) -> LabelIndex:
         """The shard's labels; read again only after the shard was written to."""
-        version = self.query("PRAGMA data_version")
-        if version != self._version:
+        data_version = self.query("PRAGMA data_version")
+        if data_version != self._data_version:
             self._labels = LabelIndex(self.query("SELECT label, name FROM labels"), self._is_rare)
-            self._version = version
-            self.has_texts = self.has_attachment_texts()
+            self._data_version = data_version
+            self.seen_version = self.version()
         return self._labels
 
     def _is_rare(self, label: int) -> bool:
