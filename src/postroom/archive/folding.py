@@ -10,11 +10,12 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import cached_property, lru_cache
 from typing import TypeAlias
 
 from postroom.archive.messages import LARGEST_ID, first_id
-from postroom.mail.query import nodes, opens_spam_and_trash
+from postroom.mail.query import nodes, opens_spam_and_trash, span
 from postroom.mail.query.operands import CATEGORIES
 
 Fact: TypeAlias = (
@@ -27,6 +28,8 @@ Fact: TypeAlias = (
     | nodes.Anywhere
 )
 """A leaf of a query that is not about text."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MS = 253_402_300_799_999  # the end of the year 9999
 _SEPARATOR = re.compile(r"[\s/_-]+")
 _PLACES = ("inbox", "sent", "draft", "drafts", "spam", "trash", "chat", "archived")
 _STATES = ("unread", "opened", "starred", "important")
@@ -198,6 +201,21 @@ def id_bounds(received: nodes.Received) -> tuple[int, int]:
     """The first id of a time span, and the first one after it."""
     low = 0 if received.start is None else first_id(received.start)
     return low, LARGEST_ID if received.end is None else first_id(received.end)
+
+
+def ids_of_years(node: nodes.Node) -> tuple[int, int]:
+    """The first id of the years that a query's dates touch, and the first one after them."""
+    start, end = span(node)
+    low = 0 if start is None else first_id(_first_of_year(_year_at(start)))
+    return low, LARGEST_ID if end is None else first_id(_first_of_year(_year_at(end - 1) + 1))
+
+
+def _year_at(milliseconds: int) -> int:
+    return (_EPOCH + timedelta(milliseconds=min(max(milliseconds, 0), _LAST_MS))).year
+
+
+def _first_of_year(year: int) -> int:
+    return round(datetime(min(year, 9999), 1, 1, tzinfo=UTC).timestamp() * 1_000)
 
 
 def size_bounds(size: nodes.Size) -> list[tuple[str, int]]:

@@ -16,7 +16,7 @@ from postroom.archive.backend import ArchiveBackend
 from postroom.archive.messages import Provenance, ShardName, path_of
 from postroom.archive.postgres import reindexing
 from postroom.archive.postgres.postgres_archive import PostgresArchive
-from postroom.archive.postgres.words import words_of
+from postroom.archive.words.tokens import words_of
 from postroom.archive.search import Search
 from postroom.archive.shards.file_archive import FileArchive
 from postroom.domain.clock import ManualClock

@@ -18,6 +18,7 @@ from postroom.archive.folding import (
     LabelIndex,
     fold,
     id_bounds,
+    ids_of_years,
     message_ids,
     segmented,
     size_bounds,
@@ -27,9 +28,10 @@ from postroom.archive.messages import LARGEST_ID, ArchivedMessage, account_name
 from postroom.archive.postgres.attachment_texts import texts_in
 from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSession, Rows, sayable
 from postroom.archive.postgres.insertion import message_hash
+from postroom.archive.postgres.ranking import count_phrases, matched_in
 from postroom.archive.postgres.reader import COLUMNS, PostgresArchiveReader, read_row
 from postroom.archive.postgres.reindexing import is_pending
-from postroom.archive.postgres.words import FOLDED_IN, all_of, around, phrase, words_of
+from postroom.archive.postgres.words import FOLDED_IN, all_of, around, phrase
 from postroom.archive.search import (
     MOST_RANKED,
     AfterRank,
@@ -44,6 +46,8 @@ from postroom.archive.search import (
     encode_page_token,
 )
 from postroom.archive.snippets import attachment_snippets, shown, shown_of_attachments, snippet
+from postroom.archive.words.ranking import PhraseCounts, RankedPhrase, best_first, phrases_of
+from postroom.archive.words.tokens import words_of
 from postroom.domain.errors import BadInput
 from postroom.mail.query import nodes
 
@@ -372,7 +376,24 @@ class _Asked:
         if not wanted:
             return self._found(self._where, self._order, limit)
         score = f"ts_rank({_WEIGHTS}, m.tokens, %s::tsquery, 1) DESC, {self._order}"
-        return self._found(self._where, score, limit, (" | ".join(wanted),))
+        found = self._found(self._where, score, MOST_RANKED + 1, (" | ".join(wanted),))
+        return self._ranked(sorted(found, key=lambda one: (-one[1], self._accounts[one[0]])))[:limit]
+
+    def _ranked(self, found: Sequence[Found]) -> list[Found]:
+        """As the shards rank them; what the server's own score has picked are only the candidates."""
+        phrases = phrases_of(self._node)
+        ids = [row_id for _, row_id in found]
+        matched = matched_in(self._db, phrases, sorted({account for account, _ in found}), ids) if found else {}
+        return best_first(matched, self._counted(phrases), found)
+
+    def _counted(self, phrases: Sequence[RankedPhrase]) -> PhraseCounts:
+        """Over the years that the query touches, as the shards count. A single phrase says the same of every message."""
+        if len(phrases) == 1:
+            return PhraseCounts(1, (0,))
+        low, high = ids_of_years(self._node)
+        searched = ("m.account = ANY(%s) AND m.id >= %s AND m.id < %s", (list(self._accounts), low, high))
+        conditions = [RowConditions({}, ()).of(self._as_indexed(phrase.text)) for phrase in phrases]
+        return count_phrases(self._db, [(each.sql, each.values) for each in conditions], searched)
 
     def count(self, limit: int | None) -> int:
         bound = None if limit is None else limit + 1

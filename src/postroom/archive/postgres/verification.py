@@ -14,11 +14,12 @@ from postroom.archive.messages import IncomingMail, Provenance, account_name
 from postroom.archive.postgres.attachment_texts import readings_of
 from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSession
 from postroom.archive.postgres.reader import raw_of
-from postroom.archive.postgres.schema import Partition, find_account, lock_account, partitions
 from postroom.archive.postgres.reindexing import pending_below
-from postroom.archive.postgres.words import indexed, indexed_words, words_of
+from postroom.archive.postgres.schema import Partition, find_account, lock_account, partitions
+from postroom.archive.postgres.words import indexed
 from postroom.archive.preparing import prepare
 from postroom.archive.status import ArchiveFinding, ArchiveFlaw, Progress, Repair, Salvaged, ShardInfo, VerifyReport
+from postroom.archive.words.tokens import indexed_words, words_of
 from postroom.domain.errors import Fatal
 
 _AT_ONCE = 200

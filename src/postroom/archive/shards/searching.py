@@ -34,10 +34,12 @@ from postroom.archive.search import (
 )
 from postroom.archive.shards import selecting
 from postroom.archive.shards.attachment_texts import texts_in
+from postroom.archive.shards.ranking import count_phrases, matched_in
 from postroom.archive.shards.reader import MESSAGE_COLUMNS, ShardReader, shards_on_disk
 from postroom.archive.shards.selecting import Select, Statement
 from postroom.archive.shards.shard_file import ATTACHMENT_TEXTS_SINCE, SEGMENTED_SINCE
 from postroom.archive.snippets import attachment_snippets, shown, shown_of_attachments, snippet
+from postroom.archive.words.ranking import MatchedWords, PhraseCounts, RankedPhrase, best_first, phrases_of
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, Fatal, PostroomError, Retryable
 from postroom.mail.query import span
@@ -131,13 +133,36 @@ class ShardQuestion:
         return sorted({label for labels in found for label in labels}, key=str.casefold)
 
     def best(self, limit: int, token: str | None) -> tuple[tuple[SearchHit, ...], str | None]:
-        """The best of all shards; how good a message is depends on the others in its shard."""
+        """The candidates are the best of each shard by its own reckoning; all of them together are put in order."""
         start = after_rank(token).rank if token else 0
         end = min(start + limit, MOST_RANKED)
-        answers = self._ask_all(lambda reader: (reader.name, self._best_in(reader, end + 1)))
-        ranked = sorted((score, -id, name) for name, scores in answers for id, score in scores.items())
-        page = [(name, -id) for _, id, name in ranked[start:end]]
+        phrases = phrases_of(self._node)
+        most = MOST_RANKED + 1 if phrases else end + 1
+        answers = self._ask_all(lambda reader: (reader.name, self._best_in(reader, most)))
+        candidates = sorted((score, -id, name) for name, scores in answers for id, score in scores.items())[:most]
+        ranked = [(name, -id) for _, id, name in sorted(candidates, key=lambda one: one[1:])]
+        if phrases:
+            matched = self._matched(phrases, ranked)
+            ranked = best_first(matched, self._counted(phrases), ranked)
+        page = ranked[start:end]
         return self._read(page), AfterRank(end).encoded() if len(ranked) > end and end < MOST_RANKED else None
+
+    def _matched(self, phrases: Sequence[RankedPhrase], found: Sequence[Found]) -> dict[Found, MatchedWords]:
+        matched: dict[Found, MatchedWords] = {}
+        for name, ids in _by_shard(found).items():
+            here = self._ask(name, partial(matched_in, phrases=phrases, row_ids=ids)) or {}
+            matched |= {(name, id): each for id, each in here.items()}
+        return matched
+
+    def _counted(self, phrases: Sequence[RankedPhrase]) -> PhraseCounts:
+        """A single phrase says the same of every message, however rare it is."""
+        if len(phrases) == 1:
+            return PhraseCounts(1, (0,))
+        counts = self._ask_all(partial(count_phrases, phrases=phrases))
+        return PhraseCounts(
+            sum(each.messages for each in counts),
+            tuple(map(sum, zip(*(each.with_phrase for each in counts), strict=True))) or (0,) * len(phrases),
+        )
 
     def count(self, limit: int | None) -> tuple[int, bool]:
         if limit is None:
@@ -175,11 +200,8 @@ class ShardQuestion:
 
     def _read(self, found: Sequence[Found]) -> tuple[SearchHit, ...]:
         """The messages themselves, in the order in which they were found."""
-        by_shard: dict[ShardName, list[int]] = {}
-        for name, id in found:
-            by_shard.setdefault(name, []).append(id)
         hits: dict[Found, SearchHit] = {}
-        for name, ids in by_shard.items():
+        for name, ids in _by_shard(found).items():
             hits |= self._ask(name, partial(self._hits_in, ids=ids)) or {}
         return tuple(hits[one] for one in found if one in hits)
 
@@ -252,6 +274,13 @@ class ShardQuestion:
             with self._lock:
                 self._problems[name] = error.message
             return None
+
+
+def _by_shard(found: Sequence[Found]) -> dict[ShardName, list[int]]:
+    by_shard: dict[ShardName, list[int]] = {}
+    for name, id in found:
+        by_shard.setdefault(name, []).append(id)
+    return by_shard
 
 
 def as_indexed(node: Node, version: int) -> Node:
