@@ -343,9 +343,7 @@ async def _hand_over(app: App) -> None:
 
 
 def _some_wait(reader: MailReader) -> bool:
-    return any(
-        reader.waiting_attachments(email, None, 1) or reader.has_old_index(email) for email in reader.accounts()
-    )
+    return any(reader.waiting_attachments(email, None, 1) or reader.has_old_index(email) for email in reader.accounts())
 
 
 async def _all_over(runs: Sequence[asyncio.Task[None]], show: Callable[[], None], stop: threading.Event) -> bool:

@@ -23,8 +23,8 @@ from tests.support.mail import letter
 pytestmark = pytest.mark.req("FD-7")
 
 COUNT = 400
-COMMON = "the invoice of may for lunch and the meeting with ann about budget".split()
-RARE = "kestrel harbour lantern quince origami zephyr juniper cobalt 会議 天気予報".split()
+COMMON = ["the", "invoice", "of", "may", "for", "lunch", "and", "the", "meeting", "with", "ann", "about", "budget"]
+RARE = ["kestrel", "harbour", "lantern", "quince", "origami", "zephyr", "juniper", "cobalt", "会議", "天気予報"]
 QUERIES = (
     "invoice",
     "kestrel",
@@ -65,7 +65,9 @@ def generated(count: int = COUNT) -> list[PreparedMail]:
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory, postgres_factory: PostgresFactory) -> Iterator[tuple[Search, Search]]:
+def both(
+    tmp_path_factory: pytest.TempPathFactory, postgres_factory: PostgresFactory
+) -> Iterator[tuple[Search, Search]]:
     mails = generated()
     root: Path = tmp_path_factory.mktemp("archive")
     with FileArchive(root) as files, PostgresArchive(postgres_factory.empty_url()) as tables:

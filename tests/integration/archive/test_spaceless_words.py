@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001 (other forms of letters are what this is about)
 """Words of languages without spaces, and letters in other forms, are found in any archive; an archive from before is
 upgraded, and finds what it found until then."""
 
@@ -16,9 +17,9 @@ from postroom.archive.backend import ArchiveBackend
 from postroom.archive.messages import Provenance, ShardName, path_of
 from postroom.archive.postgres import reindexing
 from postroom.archive.postgres.postgres_archive import PostgresArchive
-from postroom.archive.words.tokens import words_of
 from postroom.archive.search import Search
 from postroom.archive.shards.file_archive import FileArchive
+from postroom.archive.words.tokens import words_of
 from postroom.domain.clock import ManualClock
 from tests.support.archives import ACCOUNT, FIRST_DAY, prepared_mail
 from tests.support.databases import PostgresFactory

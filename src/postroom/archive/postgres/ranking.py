@@ -1,4 +1,4 @@
-"""What ranking needs of the archive in PostgreSQL: how many messages have a phrase, and how often each candidate has it.
+"""What ranking needs of the tables in PostgreSQL: how many messages have a phrase, and how often each candidate has it.
 
 The positions in the index tell how often; where it has not all of them, the words in their order do.
 """
@@ -79,9 +79,7 @@ def matched_in(
     }
 
 
-def _by_positions(
-    phrases: Sequence[RankedPhrase], positions: Mapping[str, Sequence[int]], length: int
-) -> MatchedWords:
+def _by_positions(phrases: Sequence[RankedPhrase], positions: Mapping[str, Sequence[int]], length: int) -> MatchedWords:
     return MatchedWords(tuple(weighed(phrase, _counts(phrase, positions)) for phrase in phrases), length)
 
 

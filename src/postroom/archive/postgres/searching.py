@@ -196,6 +196,8 @@ def _labelled(labels: Sequence[int]) -> RowCondition:
 
 _WEIGHTS = "'{0.2, 0.4, 0.6, 1.0}'"  # body and the rest, recipients and file names, sender, subject
 _RARE = 256
+_SAMPLE = 1_000
+"""Messages in which the words for a suggestion are counted."""
 _FIRST = 100
 """How many of the newest messages are examined before the others."""
 _STEP = (
@@ -273,6 +275,25 @@ class PostgresQuestion:
             self._limit_statements(session)
             counted = _Asked(session, self._node, self._names, self._time_left).count(limit)
         return (counted, True) if limit is None or counted <= limit else (limit, False)
+
+    def word_counts(self, words: Sequence[str]) -> dict[str, int]:
+        lexemes = " | ".join(f"'{word}'" for word in words)
+        return self._words(lexemes, "u.lexeme = ANY(%s)", (list(words),))
+
+    def words_like(self, beginning: str, shortest: int, longest: int) -> dict[str, int]:
+        condition = "u.lexeme ^@ %s AND length(u.lexeme) BETWEEN %s AND %s AND strpos(u.lexeme, ':') = 0"
+        return self._words(f"'{beginning}':*", condition, (beginning, shortest, longest))
+
+    def _words(self, wanted: str, condition: str, values: Sequence[Any]) -> dict[str, int]:
+        """Counted in so many messages that have some of them. The words are all letters."""
+        sql = (
+            "SELECT u.lexeme, count(*) FROM (SELECT m.tokens FROM archive.entries m WHERE m.account = ANY(%s) "
+            f"AND m.tokens @@ %s::tsquery LIMIT {_SAMPLE}) AS sample, unnest(sample.tokens) u "
+            f"WHERE {condition} GROUP BY 1"
+        )
+        with self._connections.session() as session, session.transaction():
+            self._limit_statements(session)
+            return dict(session.query(sql, (list(_accounts(session, self._names)), wanted, *values)))
 
     def message(self, key: str) -> ArchivedMessage | None:
         return next(iter(self._registered("r.key = ANY(%s)", (sayable([key]),), None)), None)
@@ -387,7 +408,7 @@ class _Asked:
         return best_first(matched, self._counted(phrases), found)
 
     def _counted(self, phrases: Sequence[RankedPhrase]) -> PhraseCounts:
-        """Over the years that the query touches, as the shards count. A single phrase says the same of every message."""
+        """Over the years that the query touches, as shards count. A single phrase says the same of every message."""
         if len(phrases) == 1:
             return PhraseCounts(1, (0,))
         low, high = ids_of_years(self._node)

@@ -36,9 +36,7 @@ def count_phrases(shard: RankedShard, phrases: Sequence[RankedPhrase]) -> Phrase
     return PhraseCounts(next(iter(_varints(averages)), 0), tuple(counts))
 
 
-def matched_in(
-    shard: RankedShard, phrases: Sequence[RankedPhrase], row_ids: Sequence[int]
-) -> dict[int, MatchedWords]:
+def matched_in(shard: RankedShard, phrases: Sequence[RankedPhrase], row_ids: Sequence[int]) -> dict[int, MatchedWords]:
     attached = [_attached(shard, phrase) for phrase in phrases]
     found: dict[int, MatchedWords] = {}
     for start in range(0, len(row_ids), _IDS_AT_ONCE):

@@ -44,7 +44,13 @@ from postroom.archive.messages import (
 from postroom.archive.preparing import Cut, Packed, unpack
 from postroom.archive.reader import FACTS, PORTION, ArchiveReader, archived_message, whole_message
 from postroom.archive.shards import attachment_texts
-from postroom.archive.shards.shard_file import VERSION, has_attachment_texts, open_for_reading, storage_error, version_of
+from postroom.archive.shards.shard_file import (
+    VERSION,
+    has_attachment_texts,
+    open_for_reading,
+    storage_error,
+    version_of,
+)
 from postroom.domain.errors import Fatal
 from postroom.mail.parsing import UNREADABLE
 from postroom.reading.documents import EXTRACTOR_VERSION

@@ -6,9 +6,11 @@ accounts) are merged by row id, which follows the date.
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import threading
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -181,6 +183,23 @@ class ShardQuestion:
                 return found
         return None
 
+    def word_counts(self, words: Sequence[str]) -> dict[str, int]:
+        sql = "SELECT term, doc FROM json_each(?) CROSS JOIN temp.vocabulary WHERE term = value"
+        return self._vocabulary(sql, (json.dumps(list(words)),))
+
+    def words_like(self, beginning: str, shortest: int, longest: int) -> dict[str, int]:
+        sql = (
+            "SELECT term, doc FROM temp.vocabulary WHERE term >= ? AND term < ? "
+            f"AND length(term) BETWEEN ? AND ? LIMIT {_MOST_WORDS}"
+        )
+        return self._vocabulary(sql, (beginning, f"{beginning}\U0010ffff", shortest, longest))
+
+    def _vocabulary(self, sql: str, values: Sequence[Any]) -> dict[str, int]:
+        counts = Counter[str]()
+        for answer in self._ask_all(lambda reader: reader.vocabulary(sql, values)):
+            counts.update(answer)
+        return dict(counts)
+
     def thread(self, thread_id: str, newest: int | None, before: int | None) -> tuple[ArchivedMessage, ...]:
         sql = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE thread_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
         values = (thread_id, LARGEST_ID if before is None else before, -1 if newest is None else newest)
@@ -306,6 +325,7 @@ def _year_at(milliseconds: int) -> int:
     return year_of(_EPOCH + timedelta(milliseconds=min(max(milliseconds, 0), _LAST_MS)))
 
 
+_MOST_WORDS = 5_000
 _MOST_IDLE = 128  # each holds a few open files
 _CACHE_KIB = 4_096
 _RARE = 256
@@ -325,6 +345,7 @@ class SearchReader(ShardReader):
         self._connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         self._labels = LabelIndex(())
         self._data_version: object = None
+        self._has_vocabulary = False
         self.seen_version = 0
         """Of the shard; as of the last call of `labels`."""
         self._is_late: Callable[[], bool] = _never
@@ -354,6 +375,15 @@ class SearchReader(ShardReader):
             self._data_version = data_version
             self.seen_version = self.version()
         return self._labels
+
+    def vocabulary(self, sql: str, values: Sequence[Any]) -> dict[str, int]:
+        """An answer from `temp.vocabulary`: the words of the index, each with the number of messages that have it."""
+        if not self._has_vocabulary:
+            self._connection.execute("PRAGMA query_only = OFF")  # what is made is this connection's own
+            self._connection.execute("CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab (main, search, row)")
+            self._connection.execute("PRAGMA query_only = ON")
+            self._has_vocabulary = True
+        return dict(self.query(sql, values))
 
     def _is_rare(self, label: int) -> bool:
         found = self.query("SELECT 1 FROM message_labels WHERE label = ? LIMIT ?", (label, _RARE + 1))

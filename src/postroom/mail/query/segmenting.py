@@ -1,9 +1,9 @@
-"""Text for a full-text index and for a query to it, so that words are found in languages that put no spaces between them.
+"""Text for a full-text index and for a query to it, so that words of languages without spaces are found.
 
-A run of Chinese, Japanese, Thai, Lao, Khmer or Burmese becomes overlapping pairs: `天气好` is `天气 气好 好`, and its last
-character stands alone. In a query the pairs are a phrase, which finds the run wherever it stands: `气好` is one pair, a
-single character is the beginning of a pair. What is written in other forms of the same letters (full-width letters and
-digits, half-width kana, ligatures, ß) is written in the usual form. All other text stays as it is.
+A run of Chinese, Japanese, Thai, Lao, Khmer or Burmese becomes overlapping pairs: `天气好` is `天气 气好 好`, and its
+last character stands alone. In a query the pairs are a phrase, which finds the run wherever it stands: `气好` is one
+pair, a single character is the beginning of a pair. What is written in other forms of the same letters (full-width
+letters and digits, half-width kana, ligatures, ß) is written in the usual form. All other text stays as it is.
 
 An index must be given the same text when a message is taken out of it: to change what `for_index` returns takes a new
 version of the archive.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from itertools import pairwise
 from typing import NamedTuple
 
 _LETTERS = (
@@ -129,4 +130,4 @@ def written_units(run: str) -> list[str]:
 
 
 def _pairs(found: list[str]) -> list[str]:
-    return [*map("".join, zip(found, found[1:], strict=False)), found[-1]]
+    return [*map("".join, pairwise(found)), found[-1]]
