@@ -13,15 +13,17 @@ from pathlib import Path
 
 import pytest
 
+from postroom.app.archive_runner import index_waiting
 from postroom.archive.backend import ArchiveBackend
 from postroom.archive.messages import Provenance, ShardName, path_of
 from postroom.archive.postgres import reindexing
 from postroom.archive.postgres.postgres_archive import PostgresArchive
 from postroom.archive.search import Search
+from postroom.archive.service import owned_archive
 from postroom.archive.shards.file_archive import FileArchive
 from postroom.archive.words.tokens import words_of
 from postroom.domain.clock import ManualClock
-from tests.support.archives import ACCOUNT, FIRST_DAY, prepared_mail
+from tests.support.archives import ACCOUNT, FIRST_DAY, fill_shards, prepared_mail
 from tests.support.databases import PostgresFactory
 
 pytestmark = pytest.mark.req("FD-6")
@@ -131,15 +133,28 @@ OLD_INDEX: Sequence[str] = (
 )
 
 
+def make_old(root: Path, *years: int) -> None:
+    for year in years:
+        with closing(sqlite3.connect(path_of(root, ShardName(ACCOUNT, year)), isolation_level=None)) as connection:
+            for statement in OLD_INDEX:
+                connection.execute(statement)
+
+
+async def test_the_job_that_reads_attachments_upgrades_old_shards(tmp_path: Path) -> None:
+    fill_shards(tmp_path, [prepared_mail(number, BODIES[CHINESE]) for number in (1, 100)])
+    make_old(tmp_path, 2024, 2025)
+    async with owned_archive(FileArchive(tmp_path), "a test") as archive:
+        assert await index_waiting(archive, lambda read: None, lambda: True) == (0, False), "its turn is over"
+        assert await index_waiting(archive, lambda read: None, lambda: False) == (0, True)
+    with FileArchive(tmp_path).search() as search:
+        assert numbers(search, "北京") == [1, 100]
+
+
 def test_old_shards_find_what_they_found_and_are_upgraded_one_after_the_other(tmp_path: Path) -> None:
     place = FileArchive(tmp_path)
     with place.writer("a test") as archive:
         archive.submit(ACCOUNT, [prepared_mail(number, "北京 天气很好") for number in (1, 100, 400)]).result()
-    years = [ShardName(ACCOUNT, year) for year in (2024, 2025, 2026)]
-    for name in years:
-        with closing(sqlite3.connect(path_of(tmp_path, name), isolation_level=None)) as connection:
-            for statement in OLD_INDEX:
-                connection.execute(statement)
+    make_old(tmp_path, 2024, 2025, 2026)
     with place.search() as search, place.reader() as reader:
         assert reader.has_old_index(ACCOUNT)
         assert numbers(search, "北京") == numbers(search, "天气很好") == [1, 100, 400], "as they were found before"
