@@ -16,6 +16,7 @@ from postroom.archive.messages import SLOT_BITS, IncomingMail, Provenance, Shard
 from postroom.archive.shards.catalogue import ShardCatalogue
 from postroom.archive.shards.certificates import certificates_path, open_certificates
 from postroom.archive.shards.file_archive import FileArchive
+from postroom.archive.shards.shard_file import teach_segmenting
 from postroom.sim.gmail.generated import GeneratedMailbox
 
 OWNER = "owner@example.com"
@@ -88,6 +89,7 @@ def _copy_year(root: Path, newest: ShardName, back: int, messages: int) -> None:
         (moved_ms, mark, mark, mark, mark),
     )
     shard.execute("UPDATE shard SET value = ? WHERE key = 'period'", (str(name.year),))
+    teach_segmenting(shard)
     shard.execute("INSERT INTO search (search) VALUES ('rebuild')")
     shard.execute("COMMIT")
     shard.close()

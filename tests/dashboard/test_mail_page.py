@@ -103,6 +103,15 @@ async def test_a_mistake_in_a_query_is_pointed_at(site: Site, query: str, marked
     assert (refused["kind"], refused["field"]) == ("bad_input", "query")
 
 
+@pytest.mark.req("FD-6")
+async def test_a_search_that_finds_nothing_leads_to_the_word_that_is_there(site: Site) -> None:
+    await archive_mail(site, [mail(number, "\r\nThe invoice, 会議の資料") for number in range(3)])
+    page = (await site.get("/mail", params={"query": "invoise -lunch"})).text
+    assert '<a href="/mail?query=invoice+-lunch"><bdi>invoice -lunch</bdi></a>' in page
+    assert "Did you mean" not in (await site.get("/mail", params={"query": "invoice"})).text
+    assert "<mark><bdi>資料</bdi></mark>" in (await site.get("/mail", params={"query": "資料"})).text
+
+
 @pytest.mark.req("UX-1")
 def test_every_operator_is_completed() -> None:
     script = files("postroom.dashboard").joinpath("static", "completion.js").read_text(encoding="utf-8")

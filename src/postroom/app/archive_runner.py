@@ -272,8 +272,9 @@ class ArchiveTaskRunner:
 async def index_waiting(
     archive: ArchiveService, show: Callable[[int], None], is_over: Callable[[], bool], version: int
 ) -> tuple[int, bool]:
-    """Index attachments that wait, in batches, until none is left or it is over; returns how many were read, and
-    whether none is left. A batch that has begun is finished. Pictures come after everything else of all accounts."""
+    """Index attachments that wait, in batches, then mail that an older version has indexed, until nothing is left or it
+    is over; returns how many attachments were read, and whether nothing is left. A batch that has begun is finished.
+    Pictures come after all other attachments of all accounts."""
     try:
         return await _index_in_turn(archive, show, is_over, version)
     finally:
@@ -296,7 +297,26 @@ async def _index_in_turn(
             show(read)
         else:
             return read, False
-    return read, True
+    return read, await _upgrade_indexes(archive, is_over)
+
+
+async def _upgrade_indexes(archive: ArchiveService, is_over: Callable[[], bool]) -> bool:
+    """What an older version has indexed, portion by portion; returns whether nothing is left."""
+    for email in await archive.read_apart(_old_indexes):
+        is_left = True
+        while is_left:
+            if is_over():
+                return False
+            is_left = await archive.of(email).run(partial(_upgrade, email=email))
+    return True
+
+
+def _upgrade(writer: MailWriter, email: str) -> bool:
+    return writer.upgrade_index(email)
+
+
+def _old_indexes(reader: MailReader) -> list[str]:
+    return [email for email in reader.accounts() if reader.has_old_index(email)]
 
 
 async def _read_next(
@@ -404,7 +424,10 @@ async def _hand_over(app: App) -> None:
 
 
 def _some_wait(reader: MailReader, version: int) -> bool:
-    return any(reader.waiting_attachments(email, None, 1, version) for email in reader.accounts())
+    return any(
+        reader.waiting_attachments(email, None, 1, version) or reader.has_old_index(email)
+        for email in reader.accounts()
+    )
 
 
 async def _all_over(runs: Sequence[asyncio.Task[None]], show: Callable[[], None], stop: threading.Event) -> bool:

@@ -131,6 +131,9 @@ class MailReader(Protocol):
     def texts(self, email: str, rows: Sequence[TextRow], longest: int) -> list[tuple[str, str]]:
         """The subject of each and the beginning of its text; empty where there is none."""
 
+    def has_old_index(self, email: str) -> bool:
+        """Whether some of the account's mail was indexed by an older version and lacks words that are found now."""
+
     def written_to(self, email: str) -> Iterator[PersonWrittenTo]:
         """Recipients of the account's sent mail; a person may occur more than once."""
 
@@ -233,6 +236,9 @@ class MailWriter(Protocol):
 
     def record_readings(self, email: str, messages: Sequence[MessageReadings]) -> None:
         """Index what was read of attachments. Safe to repeat; a message whose bytes changed meanwhile is left out."""
+
+    def upgrade_index(self, email: str) -> bool:
+        """Index a portion of such mail anew, newest first; returns whether more is left. Mail itself stays as it is."""
 
     def import_positions(self, source: str) -> ImportPositions:
         """How far an unfinished import of this source is."""

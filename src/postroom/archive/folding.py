@@ -10,15 +10,18 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import cached_property, lru_cache
 from typing import TypeAlias
 
 from postroom.archive.messages import LARGEST_ID, first_id
-from postroom.mail.query import nodes, opens_spam_and_trash
+from postroom.mail.query import nodes, opens_spam_and_trash, span
 from postroom.mail.query.operands import CATEGORIES
 
 Fact: TypeAlias = nodes.Fact | nodes.Labelled
 """A leaf of a query that is not about text."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MS = 253_402_300_799_999  # the end of the year 9999
 _SEPARATOR = re.compile(r"[\s/_-]+")
 _PLACES = ("inbox", "sent", "draft", "drafts", "spam", "trash", "chat", "archived")
 _STATES = ("unread", "opened", "starred", "important")
@@ -97,15 +100,33 @@ def with_own_addresses(node: nodes.Node, addresses: Callable[[], Sequence[str]])
 
 def without_attachment_text(node: nodes.Node) -> nodes.Node:
     """The query for a shard in which no text of attachments can be."""
+    return _with_texts(node, lambda text: NOTHING if text.field is nodes.TextField.ATTACHMENT else text)
+
+
+def segmented(node: nodes.Node) -> nodes.Node:
+    """The query for an index that has the words of languages without spaces."""
+    return _with_texts(node, lambda text: text.segmented)
+
+
+def with_both_forms(node: nodes.Node) -> nodes.Node:
+    """For an index in which some messages have those words, and others are yet to be indexed anew."""
+
+    def both(text: nodes.Text) -> nodes.Node:
+        return text if text.segmented == text else nodes.Or((text.segmented, text))
+
+    return _with_texts(node, both)
+
+
+def _with_texts(node: nodes.Node, change: Callable[[nodes.Text], nodes.Node]) -> nodes.Node:
     match node:
         case nodes.And(parts):
-            return nodes.And(tuple(map(without_attachment_text, parts)))
+            return nodes.And(tuple(_with_texts(part, change) for part in parts))
         case nodes.Or(parts):
-            return nodes.Or(tuple(map(without_attachment_text, parts)))
+            return nodes.Or(tuple(_with_texts(part, change) for part in parts))
         case nodes.Not(part):
-            return nodes.Not(without_attachment_text(part))
-        case nodes.Text(nodes.TextField.ATTACHMENT):
-            return NOTHING
+            return nodes.Not(_with_texts(part, change))
+        case nodes.Text():
+            return change(node)
         case _:
             return node
 
@@ -202,6 +223,21 @@ def id_bounds(received: nodes.Received) -> tuple[int, int]:
     """The first id of a time span, and the first one after it."""
     low = 0 if received.start is None else first_id(received.start)
     return low, LARGEST_ID if received.end is None else first_id(received.end)
+
+
+def ids_of_years(node: nodes.Node) -> tuple[int, int]:
+    """The first id of the years that a query's dates touch, and the first one after them."""
+    start, end = span(node)
+    low = 0 if start is None else first_id(_first_of_year(_year_at(start)))
+    return low, LARGEST_ID if end is None else first_id(_first_of_year(_year_at(end - 1) + 1))
+
+
+def _year_at(milliseconds: int) -> int:
+    return (_EPOCH + timedelta(milliseconds=min(max(milliseconds, 0), _LAST_MS))).year
+
+
+def _first_of_year(year: int) -> int:
+    return round(datetime(min(year, 9999), 1, 1, tzinfo=UTC).timestamp() * 1_000)
 
 
 def size_bounds(size: nodes.Size) -> list[tuple[str, int]]:

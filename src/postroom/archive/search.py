@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -22,6 +22,7 @@ from postroom.archive.conversations.forest import (
 )
 from postroom.archive.folding import with_conversations, with_own_addresses, without_spam_and_trash
 from postroom.archive.messages import LARGEST_ID, ArchivedMessage, ShardName, account_name, parse_filename
+from postroom.archive.words.suggesting import corrected, doubtful_words, far_beginning, likely, near_words
 from postroom.domain.clock import Clock, SystemClock
 from postroom.domain.errors import BadInput, Fatal
 from postroom.domain.extras import Extra, ExtraMissing, is_installed
@@ -72,6 +73,8 @@ class SearchPage:
     previous: str | None = None
     """As `before`, the token of the page before; None on the first, and where pages are ranked."""
     problems: tuple[ShardProblem, ...] = ()
+    suggestion: str | None = None
+    """A query that may have been meant, if it was asked for; see `Search.suggestion`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +161,12 @@ class SearchQuestion(Protocol):
 
     def labels(self) -> list[str]:
         """The owner's labels, by name."""
+
+    def word_counts(self, words: Sequence[str]) -> dict[str, int]:
+        """In about how many messages each of these words stands; those that stand nowhere are left out."""
+
+    def words_like(self, beginning: str, shortest: int, longest: int) -> dict[str, int]:
+        """The same for the words that begin so; of very many, some."""
 
     def thread(self, thread_id: str, newest: int | None, before: int | None) -> tuple[ArchivedMessage, ...]: ...
 
@@ -252,6 +261,9 @@ def bad_page_token() -> BadInput:
 
 
 MOST_HITS = 500
+FEW_HITS = 2
+"""With so few hits or none, another word may be meant."""
+_MUCH_MORE = 10
 
 
 class Search:
@@ -346,6 +358,36 @@ class Search:
         ask = self._question(node, accounts, patience_s)
         messages, is_exact = ask.count(limit)
         return SearchCount(messages, is_exact, ask.problems)
+
+    def suggestion(
+        self, query: str, found: int, *, accounts: Sequence[str] | None = None, patience_s: float = 1.0
+    ) -> str | None:
+        """For a query that found so few messages: the same one with a word that the archive has, if it finds more.
+        Spam and trash do not count unless the query names them. None also if looking takes too long."""
+        if found > FEW_HITS:
+            return None
+        try:
+            return self._suggestion(query, found, accounts, self._clock.monotonic() + patience_s)
+        except BadInput:
+            return None
+
+    def _suggestion(self, query: str, found: int, accounts: Sequence[str] | None, until: float) -> str | None:
+        wanted = max(found * _MUCH_MORE, 1)
+
+        def time_left() -> float:
+            return max(until - self._clock.monotonic(), 0.0)
+
+        node = self._parsed(query)
+        asked = self._question(EVERYTHING, accounts, time_left())
+        for word in doubtful_words(node) if time_left() else ():
+            for better in _better_words(asked, word):
+                corrected_query = corrected(query, word, better)
+                if (
+                    self.count(corrected_query, accounts=accounts, limit=wanted, patience_s=time_left()).messages
+                    >= wanted
+                ):
+                    return corrected_query
+        return None
 
     def message(self, account: str, key: str) -> ArchivedMessage | None:
         """One message by its key; None if the archive does not have it."""
@@ -463,9 +505,7 @@ class Search:
         return ranking.by_words(rest, most) if similar is None else ranking.by_message(similar.key, rest, most)
 
     def _meant(self, query: str, accounts: Sequence[str] | None) -> Node:
-        readable = query.encode("utf-8", "replace").decode()  # half a character can be in no mail, nor in a database
-        node = parse(readable, int(self._clock.now().timestamp() * 1_000), strict=True)
-        mine = with_own_addresses(node, lambda: self.accounts() if accounts is None else accounts)
+        mine = with_own_addresses(self._parsed(query), lambda: self.accounts() if accounts is None else accounts)
         mine = with_conversations(mine, lambda value: self._conversation_meant(value, accounts))
         return without_spam_and_trash(mine)
 
@@ -483,6 +523,10 @@ class Search:
             return InConversation(name, ConversationBy.ROOT)
         return InConversation(value if message is None else message.thread_id, ConversationBy.THREAD)
 
+    def _parsed(self, query: str) -> Node:
+        readable = query.encode("utf-8", "replace").decode()  # half a character can be in no mail, nor in a database
+        return parse(readable, int(self._clock.now().timestamp() * 1_000), strict=True)
+
     def _question(self, node: Node, accounts: Sequence[str] | None, patience_s: float | None = None) -> SearchQuestion:
         deadline = self._clock.monotonic() + (self._patience_s if patience_s is None else patience_s)
         return self._archive.ask(node, accounts, lambda: deadline - self._clock.monotonic())
@@ -497,6 +541,17 @@ def _similar_to(node: Node) -> tuple[Similar | None, Node]:
         return similar_to(node)
     except ValueError as error:
         raise BadInput("query", str(error)) from None
+
+
+def _better_words(asked: SearchQuestion, word: str) -> Iterator[str]:
+    """One mistake away, else two; the most frequent first."""
+    counts = asked.word_counts([word, *near_words(word)])
+    near = likely(word, counts, most=1)
+    yield from near
+    beginning = far_beginning(word)
+    if not near and beginning is not None:
+        farther = asked.words_like(beginning, len(word) - 2, len(word) + 2)
+        yield from likely(word, {**farther, word: counts.get(word, 0)}, most=2)
 
 
 def _sort(sort: Sort | str) -> Sort:

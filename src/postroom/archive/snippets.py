@@ -10,11 +10,12 @@ import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TypeVar
 
 from postroom.archive.search import Snippet
 from postroom.mail.query.nodes import And, Node, Or, Text, TextField
+from postroom.mail.query.segmenting import BETWEEN, SPACELESS, ends_without_space, usual_forms, written_units
 
 _LONGEST = 240
 _BEFORE = 60
@@ -23,7 +24,10 @@ _MOST_PHRASES = 32
 _MOST_PLACES = 64
 _EARLY = 4_000
 _MOST_WORDS = 12  # of a phrase; so that looking for it takes no longer than reading
-_WORD = re.compile(r"[^\W_]+")
+_LETTER = rf"[^\W_{SPACELESS}]"  # of a word between spaces
+_PIECE = re.compile(rf"[{SPACELESS}]+|{_LETTER}+")
+_LIGATURES = {"ffi": "\ufb03", "ffl": "\ufb04", "ff": "\ufb00", "fi": "\ufb01", "fl": "\ufb02", "ss": "\u00df"}
+_JOINED = re.compile("|".join(_LIGATURES))
 _SPACE = re.compile(r"\s+")
 _NOT_ASCII = re.compile("[^\\x00-\\x7f]+")
 _MOSTLY = 0.8
@@ -103,15 +107,41 @@ def _found_early(body: str, phrases: re.Pattern[str]) -> list[re.Match[str]]:
 
 def _pattern(phrases: Sequence[Text]) -> re.Pattern[str] | None:
     """Matches any of the phrases in folded text; its group says which one."""
-    words = [(_WORD.findall(_folded(phrase.words))[:_MOST_WORDS], phrase.is_prefix) for phrase in phrases]
-    spelled = [_spelled(*map(re.escape, some), is_prefix=is_prefix) for some, is_prefix in words if some]
+    pieces = [(_PIECE.findall(_folded(usual_forms(phrase.words))), phrase.is_prefix) for phrase in phrases]
+    spelled = [_spelled(some[:_MOST_WORDS], is_prefix) for some, is_prefix in pieces if some]
     return re.compile("|".join(spelled)) if spelled else None
 
 
-def _spelled(first: str, *others: str, is_prefix: bool = False) -> str:
-    """Begins with letters, which are found faster than word boundaries; those are checked afterwards."""
-    rest = "".join(rf"[\W_]+{word}" for word in others) + (r"[^\W_]*+" if is_prefix else "")
-    return rf"({first}(?<![^\W_]{first}){rest})(?![^\W_])"
+def _spelled(pieces: Sequence[str], is_prefix: bool) -> str:
+    """Begins with letters, which are found faster than word boundaries; those are checked afterwards. Runs of a script
+    without spaces have no boundaries."""
+    first, last = pieces[0], pieces[-1]
+    start = _spelled_piece(first)
+    if not _is_run(first):
+        start = rf"(?<!{_LETTER}){start}" if _JOINED.search(first) else rf"{start}(?<!{_LETTER}{start})"
+    rest = "".join(
+        rf"[\W_]{'*' if _is_run(before) or _is_run(piece) else '+'}{_spelled_piece(piece)}"
+        for before, piece in pairwise(pieces)
+    )
+    if _is_run(last):
+        return f"({start}{rest})"
+    return rf"({start}{rest}{f'{_LETTER}*+' if is_prefix else ''})(?!{_LETTER})"
+
+
+def _is_run(piece: str) -> bool:
+    return ends_without_space(piece)
+
+
+def _spelled_piece(piece: str) -> str:
+    if not _is_run(piece):
+        return _JOINED.sub(lambda found: f"(?:{found[0]}|{_LIGATURES[found[0]]})", re.escape(piece))
+    return BETWEEN.join(map(_spelled_unit, written_units(piece)))
+
+
+def _spelled_unit(unit: str) -> str:
+    """Composed or decomposed."""
+    apart = unicodedata.normalize("NFD", unit)
+    return re.escape(unit) if apart == unit else f"(?:{re.escape(unit)}|{re.escape(apart)})"
 
 
 def _best(found: Sequence[re.Match[str]]) -> re.Match[str]:
@@ -153,8 +183,12 @@ class _Fold(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
-        lowered = character.lower()[:1]
-        base = unicodedata.normalize("NFD", lowered)[:1]
+        usual = usual_forms(character)
+        if len(usual) == 1 and ends_without_space(usual):
+            base = usual
+        else:
+            lowered = (usual if len(usual) == 1 else character).lower()[:1]
+            base = unicodedata.normalize("NFD", lowered)[:1]
         self[code] = base
         return base
 

@@ -103,6 +103,8 @@ class SearchReply(Reply):
     next: str | None
     problems: list[str]
     """What could not be searched."""
+    suggestion: str | None = None
+    """A query that may have been meant: it finds more, with a word that the archive has."""
 
 
 class CitedSentenceReply(Reply):

@@ -21,10 +21,10 @@ from postroom.archive.messages import IncomingMail, Provenance, StoreOutcome
 from postroom.archive.postgres.postgres_archive import PostgresArchive
 from postroom.archive.postgres.schema import Partition
 from postroom.archive.postgres.verification import PostgresVerification
-from postroom.archive.postgres.words import words_of
 from postroom.archive.search import Sort, encode_page_token
 from postroom.archive.service import open_archive
 from postroom.archive.status import ArchiveFlaw, OwnedElsewhere, SyncMark
+from postroom.archive.words.tokens import words_of
 from postroom.domain.errors import BadInput, NewerSchema, NotFound, Retryable
 from postroom.settings import ArchiveSettings, Settings
 from tests.support.archives import ME, generated_mail, plain_letter

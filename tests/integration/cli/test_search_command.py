@@ -111,3 +111,11 @@ def test_a_saved_search_is_run_by_its_name(archive: Path) -> None:
     assert "--saved: there is no saved search “dinner”; there are Lunch plans" in " ".join(unknown.stderr.split())
     assert "write a query, or `--saved NAME`" in postroom("search", "lunch", "--saved", "x").stderr
     assert "write a query, or `--saved NAME`" in postroom("search").stderr
+
+
+@pytest.mark.req("FD-6")
+def test_a_search_for_a_misspelled_word_says_what_may_be_meant(archive: Path) -> None:
+    assert "Did you mean: lunch -old" in printed("search", "lunsh -old").splitlines()
+    assert json.loads(printed("search", "lunsh", "--json"))["suggestion"] == "lunch"
+    assert json.loads(printed("search", "lunch", "--json"))["suggestion"] is None
+    assert "Did you mean" not in printed("search", "zebra")

@@ -89,13 +89,19 @@ def record_readings(session: ArchiveSession, account: int, messages: Sequence[Me
             merged = merged_readings(before, each.readings, range(count))
             if each.texts is not None:
                 merged = _indexed_with(session, account, row_id, each.texts, before, merged)
-            session.many(
-                _RECORD,
-                [
-                    (account, row_id, number, reading.state, reading.version, reading.note, reading.text)
-                    for number, reading in merged.items()
-                ],
-            )
+            write_readings(session, account, row_id, merged)
+
+
+def write_readings(
+    session: ArchiveSession, account: int, row_id: int, readings: Mapping[int, AttachmentReading]
+) -> None:
+    session.many(
+        _RECORD,
+        [
+            (account, row_id, number, reading.state, reading.version, reading.note, reading.text)
+            for number, reading in readings.items()
+        ],
+    )
 
 
 def _indexed_with(
@@ -109,15 +115,19 @@ def _indexed_with(
     """Index the message with the texts of its attachments; returns the readings, some of which may be too large."""
     if joined_text(before) == joined_text(readings):
         return readings
-    entry, readings = _fitting(texts, readings)
+    entry, readings = fitting(texts, readings)
+    write_index(session, account, row_id, entry)
+    return readings
+
+
+def write_index(session: ArchiveSession, account: int, row_id: int, entry: Indexed) -> None:
     session.query(
         "UPDATE archive.entries SET tokens = %s::tsvector, folded = %s WHERE account = %s AND id = %s",
         (entry.tokens, entry.folded, account, row_id),
     )
-    return readings
 
 
-def _fitting(texts: Texts, readings: dict[int, AttachmentReading]) -> tuple[Indexed, dict[int, AttachmentReading]]:
+def fitting(texts: Texts, readings: dict[int, AttachmentReading]) -> tuple[Indexed, dict[int, AttachmentReading]]:
     """The index has room for so many different words of a message: the largest attachment is left out first."""
     while not (entry := indexed(texts, joined_text(readings))).has_room:
         largest = max(readings, key=lambda number: len(readings[number].text))

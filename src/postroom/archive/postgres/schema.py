@@ -15,8 +15,9 @@ from postroom.archive.messages import LARGEST_ID, date_of_id, first_id
 from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSession
 from postroom.domain.errors import Fatal, NewerSchema
 
-VERSION = 2
-_WITHOUT_READINGS = 1
+VERSION = 3
+_READINGS_SINCE = 2
+_SEGMENTED_SINCE = 3
 LOCK = 0x506F7374  # "Post": the class of our advisory locks; the second number is an account's, 0 for the tables
 ARCHIVER_LOCK = 0x506F7341
 LARGE_MESSAGE_BYTES = 64 << 10
@@ -38,6 +39,12 @@ _WAITING = """
 CREATE INDEX entries_attached ON archive.entries (id, account) WHERE has_attachment;
 CREATE INDEX readings_again ON archive.readings (account, state, version, id)
     WHERE state IN ('unreadable', 'kind not supported');
+"""
+_REINDEXING = """
+CREATE TABLE archive.reindexing (           -- accounts with messages that were indexed by an older version
+    account integer PRIMARY KEY REFERENCES archive.accounts,
+    below bigint NOT NULL                   -- from this row id on, all are indexed anew
+);
 """
 _TABLES = f"""
 CREATE SCHEMA IF NOT EXISTS archive;
@@ -183,7 +190,7 @@ CREATE TRIGGER certificates_never BEFORE UPDATE OR DELETE OR TRUNCATE ON archive
     FOR EACH STATEMENT EXECUTE FUNCTION archive.never();
 CREATE TRIGGER outcomes_never BEFORE UPDATE OR DELETE OR TRUNCATE ON archive.outcomes
     FOR EACH STATEMENT EXECUTE FUNCTION archive.never();
-{_READINGS}{_WAITING}"""
+{_READINGS}{_WAITING}{_REINDEXING}"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,14 +221,22 @@ def prepare_tables(connections: ArchiveConnections) -> None:
             session.query(_TABLES)
             session.query("INSERT INTO archive.facts VALUES ('version', %s)", (str(VERSION),))
         [(version,)] = session.query("SELECT value FROM archive.facts WHERE key = 'version'")
-        if int(version) == _WITHOUT_READINGS:
-            session.query(_READINGS)
-            session.query("UPDATE archive.facts SET value = %s WHERE key = 'version'", (str(VERSION),))
-            version = str(VERSION)
+        if int(version) < VERSION:
+            _upgrade(session, int(version))
         if int(version) <= VERSION and session.query("SELECT to_regclass('archive.readings_again')") == [(None,)]:
             session.query(_WAITING)  # also for older tables: an older Postroom can use them as well
     if int(version) > VERSION:
         raise NewerSchema(f"The archive in the database was made by a newer Postroom ({version}). Upgrade Postroom.")
+
+
+def _upgrade(session: ArchiveSession, version: int) -> None:
+    """The tables at once; what `reindexing` lists is indexed anew in the background."""
+    if version < _READINGS_SINCE:
+        session.query(_READINGS)
+    if version < _SEGMENTED_SINCE:
+        session.query(_REINDEXING)
+        session.query("INSERT INTO archive.reindexing SELECT account, %s FROM archive.accounts", (LARGEST_ID,))
+    session.query("UPDATE archive.facts SET value = %s WHERE key = 'version'", (str(VERSION),))
 
 
 def partition_of(account: int, row_id: int) -> Partition:

@@ -19,8 +19,11 @@ from postroom.archive.folding import (
     LabelIndex,
     fold,
     id_bounds,
+    ids_of_years,
     message_ids,
+    segmented,
     size_bounds,
+    with_both_forms,
     without_conversations,
 )
 from postroom.archive.messages import LARGEST_ID, ArchivedMessage, account_name
@@ -28,8 +31,10 @@ from postroom.archive.postgres.attachment_texts import texts_in
 from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSession, Rows, sayable
 from postroom.archive.postgres.conversations import PREFIX, has_index, opened_forest
 from postroom.archive.postgres.insertion import message_hash
+from postroom.archive.postgres.ranking import count_phrases, matched_in
 from postroom.archive.postgres.reader import COLUMNS, PostgresArchiveReader, read_row
-from postroom.archive.postgres.words import FOLDED_IN, all_of, around, phrase, words_of
+from postroom.archive.postgres.reindexing import is_pending
+from postroom.archive.postgres.words import FOLDED_IN, all_of, around, phrase
 from postroom.archive.search import (
     MOST_RANKED,
     AfterRank,
@@ -45,6 +50,8 @@ from postroom.archive.search import (
     encode_page_token,
 )
 from postroom.archive.snippets import attachment_snippets, shown, shown_of_attachments, snippet
+from postroom.archive.words.ranking import PhraseCounts, RankedPhrase, best_first, phrases_of
+from postroom.archive.words.tokens import words_of
 from postroom.domain.errors import BadInput
 from postroom.mail.query import nodes
 
@@ -214,6 +221,8 @@ _IDS_OF_CONVERSATION = (
 )
 _WEIGHTS = "'{0.2, 0.4, 0.6, 1.0}'"  # body and the rest, recipients and file names, sender, subject
 _RARE = 256
+_SAMPLE = 1_000
+"""Messages in which the words for a suggestion are counted."""
 _FIRST = 100
 """How many of the newest messages are examined before the others."""
 _STEP = (
@@ -321,6 +330,25 @@ class PostgresQuestion:
             counted = _Asked(session, self._node, self._names, self._time_left).count(limit)
         return (counted, True) if limit is None or counted <= limit else (limit, False)
 
+    def word_counts(self, words: Sequence[str]) -> dict[str, int]:
+        lexemes = " | ".join(f"'{word}'" for word in words)
+        return self._words(lexemes, "u.lexeme = ANY(%s)", (list(words),))
+
+    def words_like(self, beginning: str, shortest: int, longest: int) -> dict[str, int]:
+        condition = "u.lexeme ^@ %s AND length(u.lexeme) BETWEEN %s AND %s AND strpos(u.lexeme, ':') = 0"
+        return self._words(f"'{beginning}':*", condition, (beginning, shortest, longest))
+
+    def _words(self, wanted: str, condition: str, values: Sequence[Any]) -> dict[str, int]:
+        """Counted in so many messages that have some of them. The words are all letters."""
+        sql = (
+            "SELECT u.lexeme, count(*) FROM (SELECT m.tokens FROM archive.entries m WHERE m.account = ANY(%s) "
+            f"AND m.tokens @@ %s::tsquery LIMIT {_SAMPLE}) AS sample, unnest(sample.tokens) u "
+            f"WHERE {condition} GROUP BY 1"
+        )
+        with self._connections.session() as session, session.transaction():
+            self._limit_statements(session)
+            return dict(session.query(sql, (list(_accounts(session, self._names)), wanted, *values)))
+
     def message(self, key: str) -> ArchivedMessage | None:
         return next(iter(self._registered("r.key = ANY(%s)", (sayable([key]),), None)), None)
 
@@ -393,10 +421,18 @@ class _Asked:
             if label is not None:
                 self._labels[name].append(label)
         index = LabelIndex((label, name) for _, _, label, name in rows if label is not None)
-        folded = fold(node if not _asks_the_index(node) or has_index(session) else without_conversations(node), index)
+        is_answerable = not _asks_the_index(node) or has_index(session)
+        self._indexed = self._as_indexed(node if is_answerable else without_conversations(node))
+        folded = fold(self._indexed, index)
         whole = RowConditions(self._labels, index.of_the_user).of(folded)
         self._narrow = list(self._narrowed(folded))
         self._where = joined("AND", [*self._narrow, *self._following(), whole], empty="TRUE")
+
+    def _as_indexed(self, node: nodes.Node) -> nodes.Node:
+        """With words as they are cut now; as long as messages wait to be indexed anew, also as they were before."""
+        if (found := segmented(node)) == node:
+            return node
+        return with_both_forms(node) if is_pending(self._db, list(self._accounts)) else found
 
     def newest(self, limit: int) -> list[Found]:
         """One statement of several parts, which the server executes in order until there are enough rows."""
@@ -421,11 +457,28 @@ class _Asked:
 
     def best(self, limit: int) -> list[Found]:
         """Without text to score, the newest are as good as any."""
-        wanted = list(wanted_words(self._node))
+        wanted = list(wanted_words(self._indexed))
         if not wanted:
             return self._found(self._where, self._order, limit)
         score = f"ts_rank({_WEIGHTS}, m.tokens, %s::tsquery, 1) DESC, {self._order}"
-        return self._found(self._where, score, limit, (" | ".join(wanted),))
+        found = self._found(self._where, score, MOST_RANKED + 1, (" | ".join(wanted),))
+        return self._ranked(sorted(found, key=lambda one: (-one[1], self._accounts[one[0]])))[:limit]
+
+    def _ranked(self, found: Sequence[Found]) -> list[Found]:
+        """As the shards rank them; what the server's own score has picked are only the candidates."""
+        phrases = phrases_of(self._node)
+        ids = [row_id for _, row_id in found]
+        matched = matched_in(self._db, phrases, sorted({account for account, _ in found}), ids) if found else {}
+        return best_first(matched, self._counted(phrases), found)
+
+    def _counted(self, phrases: Sequence[RankedPhrase]) -> PhraseCounts:
+        """Over the years that the query touches, as shards count. A single phrase says the same of every message."""
+        if len(phrases) == 1:
+            return PhraseCounts(1, (0,))
+        low, high = ids_of_years(self._node)
+        searched = ("m.account = ANY(%s) AND m.id >= %s AND m.id < %s", (list(self._accounts), low, high))
+        conditions = [RowConditions({}, ()).of(self._as_indexed(phrase.text)) for phrase in phrases]
+        return count_phrases(self._db, [(each.sql, each.values) for each in conditions], searched)
 
     def among(self, ids: Sequence[int]) -> list[Found]:
         chosen = "SELECT m.account, m.id FROM archive.entries m WHERE m.account = ANY(%s) AND m.id = ANY(%s)"

@@ -14,10 +14,12 @@ from postroom.archive.messages import IncomingMail, Provenance, account_name
 from postroom.archive.postgres.attachment_texts import readings_of
 from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSession
 from postroom.archive.postgres.reader import raw_of
+from postroom.archive.postgres.reindexing import pending_below
 from postroom.archive.postgres.schema import Partition, find_account, lock_account, partitions
-from postroom.archive.postgres.words import indexed, words_of
+from postroom.archive.postgres.words import indexed
 from postroom.archive.preparing import prepare
 from postroom.archive.status import ArchiveFinding, ArchiveFlaw, Progress, Repair, Salvaged, ShardInfo, VerifyReport
+from postroom.archive.words.tokens import indexed_words, words_of
 from postroom.domain.errors import Fatal
 
 _AT_ONCE = 200
@@ -32,6 +34,7 @@ _LOST = (ArchiveFlaw.SHARD_MISSING, ArchiveFlaw.SHARD_SHORT, ArchiveFlaw.BYTES_W
 class PostgresVerification:
     def __init__(self, connections: ArchiveConnections) -> None:
         self._connections = connections
+        self._old_below: dict[int, int] = {}
 
     def verify(self, email: str | None, progress: Progress) -> VerifyReport:
         report = VerifyReport()
@@ -40,6 +43,7 @@ class PostgresVerification:
             if wanted is None or name == wanted:
                 with self._connections.session() as session:
                     months = partitions(session, [account])
+                    self._old_below[account] = pending_below(session, account)
                 for month in reversed(months):
                     report.findings += self._month(name, month, report, progress)
         return report
@@ -93,7 +97,7 @@ class PostgresVerification:
                 raw = raw_of(session, account, row_id)
         except Fatal as error:
             yield ArchiveFinding(ArchiveFlaw.BYTES_WRONG, shard, error.message, key)
-        if not _is_indexed(raw, body, tokens):
+        if not _is_indexed(raw, body, tokens, is_old=row_id < self._old_below.get(account, 0)):
             detail = "words of its text are not in the search index; `postroom verify --repair` makes it anew"
             yield ArchiveFinding(ArchiveFlaw.INDEX_WRONG, shard, detail, key)
 
@@ -194,11 +198,12 @@ def _shard(month: Partition, stored: int, size: int | None) -> ShardInfo:
     return ShardInfo(name, year, stored, month.lost, int(size), None)
 
 
-def _is_indexed(raw: bytes | None, body: str, tokens: Sequence[str] | None) -> bool:
-    """Where words of the text lack, they may be those for which the index had no room: then all of it is made anew."""
+def _is_indexed(raw: bytes | None, body: str, tokens: Sequence[str] | None, *, is_old: bool) -> bool:
+    """Where words of the text lack, they may be those for which the index had no room: then all of it is made anew.
+    An old entry, which waits to be made anew, has the words as they were cut before."""
     if tokens is None:
         return False
-    if set(words_of(body)) <= set(tokens):
+    if set(indexed_words(body)) <= set(tokens) or (is_old and set(words_of(body)) <= set(tokens)):
         return True
     if raw is None:
         return False

@@ -1,21 +1,14 @@
-"""Text cut into words and folded exactly as the file archive's index does it, so that both find the same mail.
-
-SQLite's own tokeniser is asked about each character once: is it part of a word, and what is it folded to?
-PostgreSQL gets the words with their positions (`tsvector`), each also under the field that it stands in.
-"""
+"""A message's words for PostgreSQL: with their positions (`tsvector`), each also under the field that it stands in."""
 
 from __future__ import annotations
 
-import hashlib
-import sqlite3
-import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from postroom.archive.preparing import Texts
+from postroom.archive.words.tokens import indexed_words
 from postroom.mail.query.nodes import Text, TextField
 
-_LONGEST_WORD = 200
 _MOST_POSITIONS = 255
 _LAST_POSITION = 16_383
 _MOST_BYTES = 1 << 20  # as PostgreSQL counts them; only a message made for it comes near
@@ -65,39 +58,6 @@ _FIELDS: tuple[tuple[str, tuple[str, ...], str], ...] = (
 )
 
 
-class _Characters(dict[int, str]):
-    """What each character becomes: itself, another one, nothing (an accent), or a space between words."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._lock = threading.Lock()
-        self._db = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
-        self._db.execute("CREATE VIRTUAL TABLE t USING fts5 (x, tokenize = 'unicode61 remove_diacritics 2')")
-        self._db.execute("CREATE VIRTUAL TABLE v USING fts5vocab (t, 'row')")
-
-    def __missing__(self, code: int) -> str:
-        with self._lock:
-            self._db.execute("INSERT INTO t VALUES (?)", (f"x{chr(code)}x",))
-            terms = [term for (term,) in self._db.execute("SELECT term FROM v")]
-            self._db.execute("DELETE FROM t")
-        self[code] = terms[0][1:-1] if terms[0] != "x" else " "
-        return self[code]
-
-
-_CHARACTERS = _Characters()
-
-
-def words_of(text: str) -> list[str]:
-    return [_short(word) for word in text.translate(_CHARACTERS).split(" ") if word]
-
-
-def _short(word: str) -> str:
-    """A word of any length, shortened to a prefix and its hash."""
-    if len(word) <= _LONGEST_WORD:
-        return word
-    return f"{word[:50]}.{hashlib.sha256(word.encode()).hexdigest()[:32]}"
-
-
 @dataclass(frozen=True, slots=True)
 class Indexed:
     """What the index holds of a message."""
@@ -117,7 +77,7 @@ class Indexed:
 def indexed(texts: Texts, attachments: str = "") -> Indexed:
     """`attachments` is the text of all of them."""
     positions: dict[str, list[str]] = {}
-    folded = {name: words_of(text) for name, text in (*texts._asdict().items(), (_ATTACHMENTS, attachments))}
+    folded = {name: indexed_words(text) for name, text in (*texts._asdict().items(), (_ATTACHMENTS, attachments))}
     position, size, is_whole, has_room = 0, 0, True, True
     for name, tags, weight in _FIELDS:
         for word in folded[name]:

@@ -21,6 +21,7 @@ from postroom.archive.messages import IncomingMail, Relabelling, StoredMessage, 
 from postroom.archive.postgres.attachment_texts import record_readings
 from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSession
 from postroom.archive.postgres.insertion import AccountLabels, IndexedMail, PostgresInsertion, new_ids
+from postroom.archive.postgres.reindexing import reindex_some
 from postroom.archive.postgres.schema import (
     Partition,
     account_number,
@@ -139,6 +140,9 @@ class PostgresArchiveWriter:
 
     def record_readings(self, email: str, messages: Sequence[MessageReadings]) -> None:
         self._in_turn(email, lambda session, account: record_readings(session, account, messages))
+
+    def upgrade_index(self, email: str) -> bool:
+        return self._in_turn(email, reindex_some)
 
     def import_positions(self, source: str) -> PostgresImportPositions:
         return PostgresImportPositions(self._connections, source)

@@ -14,8 +14,9 @@ from postroom.archive import messages as layout
 from postroom.archive.identity import reconcile
 from postroom.archive.messages import IncomingMail, Provenance, StoredMessage, StoreOutcome
 from postroom.archive.preparing import Cut, PreparedMail, Texts, pack
-from postroom.archive.shards.shard_file import has_attachment_texts
+from postroom.archive.shards.shard_file import has_attachment_texts, is_segmented
 from postroom.mail.parsing import UNREADABLE
+from postroom.mail.query.segmenting import for_index
 
 _SEARCH_COLUMNS = ", ".join(Texts._fields)
 _SEARCH_MARKS = ", ".join("?" * len(Texts._fields))
@@ -213,8 +214,10 @@ class ShardInsertion:
                 for number, piece in enumerate(mail.cuts)
             ],
         )
-        texts = [(id, *mail.texts) for id, mail in rows]
+        texts: list[tuple[object, ...]] = [(id, *mail.texts) for id, mail in rows]
         db.executemany(f"INSERT INTO texts (id, {_SEARCH_COLUMNS}) VALUES (?, {_SEARCH_MARKS})", texts)
+        if is_segmented(db):
+            texts = [(id, *map(for_index, mail.texts)) for id, mail in rows]
         db.executemany(f"INSERT INTO search (rowid, {_SEARCH_COLUMNS}) VALUES (?, {_SEARCH_MARKS})", texts)
         db.executemany(
             "INSERT INTO recipients (id, kind, address, name) VALUES (?, ?, ?, ?)",
@@ -255,18 +258,21 @@ class ShardInsertion:
 
 def unindex(connection: sqlite3.Connection, row_id: int, columns: str) -> None:
     """Remove a message from the full-text index, which needs the old texts for that."""
+    source = "search_texts" if is_segmented(connection) else "texts"
     connection.execute(
-        f"INSERT INTO search (search, rowid, {columns}) SELECT 'delete', id, {columns} FROM texts WHERE id = ?",
+        f"INSERT INTO search (search, rowid, {columns}) SELECT 'delete', id, {columns} FROM {source} WHERE id = ?",
         (row_id,),
     )
 
 
 def index_with_attachments(connection: sqlite3.Connection, row_id: int, text: str) -> None:
-    """Index a message anew, with this text of its attachments. The shard has room for it."""
+    """Index a message anew, with this text of its attachments. The shard is of the current version."""
     columns = f"{_SEARCH_COLUMNS}, attachments"
     unindex(connection, row_id, columns)
     connection.execute("UPDATE texts SET attachments = ? WHERE id = ?", (text or None, row_id))
-    connection.execute(f"INSERT INTO search (rowid, {columns}) SELECT id, {columns} FROM texts WHERE id = ?", (row_id,))
+    connection.execute(
+        f"INSERT INTO search (rowid, {columns}) SELECT id, {columns} FROM search_texts WHERE id = ?", (row_id,)
+    )
 
 
 def _facts(mail: PreparedMail) -> tuple[object, ...]:

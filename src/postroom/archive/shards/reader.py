@@ -46,7 +46,13 @@ from postroom.archive.messages import (
 from postroom.archive.preparing import Cut, Packed, unpack
 from postroom.archive.reader import FACTS, PORTION, ArchiveReader, archived_message, whole_message
 from postroom.archive.shards import attachment_texts
-from postroom.archive.shards.shard_file import has_attachment_texts, open_for_reading, storage_error
+from postroom.archive.shards.shard_file import (
+    VERSION,
+    has_attachment_texts,
+    open_for_reading,
+    storage_error,
+    version_of,
+)
 from postroom.domain.errors import Fatal
 from postroom.mail.parsing import UNREADABLE
 from postroom.reading.documents import EXTRACTOR_VERSION
@@ -105,6 +111,9 @@ class ShardReader:
     def has_attachment_texts(self) -> bool:
         """Whether the shard can hold texts of attachments; the writer may change that at any time."""
         return has_attachment_texts(self._connection)
+
+    def version(self) -> int:
+        return version_of(self._connection)
 
     def read_row(self, row: Sequence[Any]) -> ArchivedMessage:
         """A row of MESSAGE_COLUMNS as a message."""
@@ -256,6 +265,9 @@ class FileArchiveReader(ArchiveReader):
 
     def coverage(self, email: str | None = None, version: int = EXTRACTOR_VERSION) -> TextCoverage:
         return added_up(attachment_texts.coverage_of(shard, version) for shard in self.shards(email))
+
+    def has_old_index(self, email: str) -> bool:
+        return any(shard.version() < VERSION for shard in self.shards(email))
 
     def unindexed(
         self, state: PartState, limit: int, email: str | None = None, version: int = EXTRACTOR_VERSION

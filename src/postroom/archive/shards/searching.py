@@ -6,10 +6,11 @@ accounts) are merged by row id, which follows the date.
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -20,7 +21,14 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from postroom.archive.conversations.forest import ConversationMembers
-from postroom.archive.folding import LabelIndex, fold, labels_in, without_attachment_text, without_conversations
+from postroom.archive.folding import (
+    LabelIndex,
+    fold,
+    labels_in,
+    segmented,
+    without_attachment_text,
+    without_conversations,
+)
 from postroom.archive.messages import LARGEST_ID, ArchivedMessage, ShardName, account_name, parse_filename, year_of
 from postroom.archive.search import (
     MOST_RANKED,
@@ -38,9 +46,12 @@ from postroom.archive.search import (
 from postroom.archive.shards import selecting
 from postroom.archive.shards.attachment_texts import texts_in
 from postroom.archive.shards.conversations import CONVERSATIONS_FILE, asked_index, attach
+from postroom.archive.shards.ranking import count_phrases, matched_in
 from postroom.archive.shards.reader import MESSAGE_COLUMNS, ShardReader, shards_on_disk
 from postroom.archive.shards.selecting import THIS_SHARD, Select, Statement
+from postroom.archive.shards.shard_file import ATTACHMENT_TEXTS_SINCE, SEGMENTED_SINCE
 from postroom.archive.snippets import attachment_snippets, shown, shown_of_attachments, snippet
+from postroom.archive.words.ranking import MatchedWords, PhraseCounts, RankedPhrase, best_first, phrases_of
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, Fatal, PostroomError, Retryable
 from postroom.mail.query import span
@@ -147,18 +158,23 @@ class ShardQuestion:
         return sorted({label for labels in found for label in labels}, key=str.casefold)
 
     def best(self, limit: int, token: str | None) -> tuple[tuple[SearchHit, ...], str | None]:
-        """The best of all shards; how good a message is depends on the others in its shard."""
+        """The candidates are the best of each shard by its own reckoning; all of them together are put in order."""
         start = after_rank(token).rank if token else 0
         end = min(start + limit, MOST_RANKED)
         ranked = self._ranked(end + 1)
-        return self._read(ranked[start:end]), (
-            AfterRank(end).encoded() if len(ranked) > end and end < MOST_RANKED else None
-        )
+        following = AfterRank(end).encoded() if len(ranked) > end and end < MOST_RANKED else None
+        return self._read(ranked[start:end]), following
 
     def _ranked(self, most: int) -> list[Found]:
-        answers = self._ask_all(lambda reader: (reader.name, self._best_in(reader, most)))
-        ranked = sorted((score, -id, name) for name, scores in answers for id, score in scores.items())
-        return [(name, -id) for _, id, name in ranked[:most]]
+        """The candidates are the best of each shard by its own reckoning; all of them together are put in order."""
+        phrases = phrases_of(self._node)
+        picked = MOST_RANKED + 1 if phrases else most
+        answers = self._ask_all(lambda reader: (reader.name, self._best_in(reader, picked)))
+        candidates = sorted((score, -id, name) for name, scores in answers for id, score in scores.items())[:picked]
+        ranked = [(name, -id) for _, id, name in sorted(candidates, key=lambda one: one[1:])]
+        if phrases:
+            ranked = best_first(self._matched(phrases, ranked), self._counted(phrases), ranked)
+        return ranked[:most]
 
     def ranked(self, most: int) -> list[FoundRow]:
         return [FoundRow(name.account, name.year, name.part, id) for name, id in self._ranked(most)]
@@ -176,6 +192,23 @@ class ShardQuestion:
     def hits(self, rows: Sequence[FoundRow]) -> tuple[SearchHit, ...]:
         return self._read([(_shard_of(row), row.row_id) for row in rows])
 
+    def _matched(self, phrases: Sequence[RankedPhrase], found: Sequence[Found]) -> dict[Found, MatchedWords]:
+        matched: dict[Found, MatchedWords] = {}
+        for name, ids in _by_shard(found).items():
+            here = self._ask(name, partial(matched_in, phrases=phrases, row_ids=ids)) or {}
+            matched |= {(name, id): each for id, each in here.items()}
+        return matched
+
+    def _counted(self, phrases: Sequence[RankedPhrase]) -> PhraseCounts:
+        """A single phrase says the same of every message, however rare it is."""
+        if len(phrases) == 1:
+            return PhraseCounts(1, (0,))
+        counts = self._ask_all(partial(count_phrases, phrases=phrases))
+        return PhraseCounts(
+            sum(each.messages for each in counts),
+            tuple(map(sum, zip(*(each.with_phrase for each in counts), strict=True))) or (0,) * len(phrases),
+        )
+
     def count(self, limit: int | None) -> tuple[int, bool]:
         if limit is None:
             return sum(self._ask_all(partial(self._count_in, limit=None))), True
@@ -192,6 +225,23 @@ class ShardQuestion:
             if (found := self._ask(name, lambda reader: reader.message(key))) is not None:
                 return found
         return None
+
+    def word_counts(self, words: Sequence[str]) -> dict[str, int]:
+        sql = "SELECT term, doc FROM json_each(?) CROSS JOIN temp.vocabulary WHERE term = value"
+        return self._vocabulary(sql, (json.dumps(list(words)),))
+
+    def words_like(self, beginning: str, shortest: int, longest: int) -> dict[str, int]:
+        sql = (
+            "SELECT term, doc FROM temp.vocabulary WHERE term >= ? AND term < ? "
+            f"AND length(term) BETWEEN ? AND ? LIMIT {_MOST_WORDS}"
+        )
+        return self._vocabulary(sql, (beginning, f"{beginning}\U0010ffff", shortest, longest))
+
+    def _vocabulary(self, sql: str, values: Sequence[Any]) -> dict[str, int]:
+        counts = Counter[str]()
+        for answer in self._ask_all(lambda reader: reader.vocabulary(sql, values)):
+            counts.update(answer)
+        return dict(counts)
 
     def thread(self, thread_id: str, newest: int | None, before: int | None) -> tuple[ArchivedMessage, ...]:
         sql = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE thread_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
@@ -222,11 +272,8 @@ class ShardQuestion:
 
     def _read(self, found: Sequence[Found]) -> tuple[SearchHit, ...]:
         """The messages themselves, in the order in which they were found."""
-        by_shard: dict[ShardName, list[int]] = {}
-        for name, id in found:
-            by_shard.setdefault(name, []).append(id)
         hits: dict[Found, SearchHit] = {}
-        for name, ids in by_shard.items():
+        for name, ids in _by_shard(found).items():
             hits |= self._ask(name, partial(self._hits_in, ids=ids)) or {}
         return tuple(hits[one] for one in found if one in hits)
 
@@ -284,10 +331,10 @@ class ShardQuestion:
     def _selects(self, reader: SearchReader, *, by_text: bool = False) -> list[Select]:
         """One plan serves all shards that look the same to this query, and most do."""
         labels = reader.labels()
-        seen = (labels.as_seen_by(self._labels), by_text, reader.has_texts, reader.has_conversations)
+        seen = (labels.as_seen_by(self._labels), by_text, reader.seen_version, reader.has_conversations)
         if seen not in self._plans:
-            node = self._node if reader.has_texts else without_attachment_text(self._node)
-            node = node if reader.has_conversations else without_conversations(node)
+            node = self._node if reader.has_conversations else without_conversations(self._node)
+            node = as_indexed(node, reader.seen_version)
             self._plans[seen] = selecting.selects(fold(node, labels), labels, by_text=by_text)
         return self._plans[seen]
 
@@ -316,6 +363,20 @@ def _shard_of(row: FoundRow) -> ShardName:
     return ShardName(row.account, row.year, row.part)
 
 
+def _by_shard(found: Sequence[Found]) -> dict[ShardName, list[int]]:
+    by_shard: dict[ShardName, list[int]] = {}
+    for name, id in found:
+        by_shard.setdefault(name, []).append(id)
+    return by_shard
+
+
+def as_indexed(node: Node, version: int) -> Node:
+    """The query as the index of a shard of this version can answer it."""
+    if version < ATTACHMENT_TEXTS_SINCE:
+        return without_attachment_text(node)
+    return segmented(node) if version >= SEGMENTED_SINCE else node
+
+
 def _year(name: ShardName) -> int:
     return name.year
 
@@ -332,6 +393,7 @@ def _year_at(milliseconds: int) -> int:
     return year_of(_EPOCH + timedelta(milliseconds=min(max(milliseconds, 0), _LAST_MS)))
 
 
+_MOST_WORDS = 5_000
 _MOST_IDLE = 128  # each holds a few open files
 _CACHE_KIB = 4_096
 _RARE = 256
@@ -354,9 +416,10 @@ class SearchReader(ShardReader):
         self.has_conversations = attach(self, root)
         self._connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         self._labels = LabelIndex(())
-        self._version: object = None
-        self.has_texts = False
-        """Of attachments; as of the last call of `labels`."""
+        self._data_version: object = None
+        self._has_vocabulary = False
+        self.seen_version = 0
+        """Of the shard; as of the last call of `labels`."""
         self._is_late: Callable[[], bool] = _never
         self._connection.set_progress_handler(lambda: self._is_late(), _STEPS)
 
@@ -379,12 +442,21 @@ class SearchReader(ShardReader):
 
     def labels(self) -> LabelIndex:
         """The shard's labels; read again only after the shard was written to."""
-        version = self.query("PRAGMA data_version")
-        if version != self._version:
+        data_version = self.query("PRAGMA data_version")
+        if data_version != self._data_version:
             self._labels = LabelIndex(self.query("SELECT label, name FROM labels"), self._is_rare)
-            self._version = version
-            self.has_texts = self.has_attachment_texts()
+            self._data_version = data_version
+            self.seen_version = self.version()
         return self._labels
+
+    def vocabulary(self, sql: str, values: Sequence[Any]) -> dict[str, int]:
+        """An answer from `temp.vocabulary`: the words of the index, each with the number of messages that have it."""
+        if not self._has_vocabulary:
+            self._connection.execute("PRAGMA query_only = OFF")  # what is made is this connection's own
+            self._connection.execute("CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab (main, search, row)")
+            self._connection.execute("PRAGMA query_only = ON")
+            self._has_vocabulary = True
+        return dict(self.query(sql, values))
 
     def _is_rare(self, label: int) -> bool:
         found = self.query("SELECT 1 FROM message_labels WHERE label = ? LIMIT ?", (label, _RARE + 1))

@@ -5,8 +5,9 @@ A shard is a plain SQLite file that makes sense by itself:
     sqlite3 2024.db "SELECT m.subject FROM search JOIN messages m ON m.id = search.rowid
                      WHERE search MATCH 'invoice' ORDER BY search.rowid DESC LIMIT 10"
 
-Version 1 has no texts of attachments. Such a shard is read and written as it is; `upgrade` changes it when the first
-text of an attachment is to be indexed.
+Version 1 has no texts of attachments; before version 3 the index has no words of languages without spaces. Such a shard
+is read and written as it is; `upgrade` changes it in the background, or when the first text of an attachment is to be
+indexed.
 """
 
 from __future__ import annotations
@@ -18,17 +19,24 @@ from pathlib import Path
 
 from postroom.archive.messages import ShardName
 from postroom.domain.errors import Fatal, NewerSchema, Retryable
+from postroom.mail.query.segmenting import for_index
 
 APPLICATION_ID = 0x506F7374  # "Post"
-VERSION = 2
+VERSION = 3
 ATTACHMENT_TEXTS_SINCE = 2
+SEGMENTED_SINCE = 3
 LARGE_MESSAGE_BYTES = 64 << 10
 """Messages of this size and more have an index of their own."""
 
-_SEARCH = """
+_SEGMENTED = "segmented"
+"""A function of our connections, which the index is made with; searching takes no function."""
+_COLUMNS = ("subject", "sender", "recipients", "cc", "bcc", "body", "filenames", "list", "attachments")
+_SEARCH = f"""
+CREATE VIEW search_texts AS                 -- what the index was made from
+    SELECT id, {", ".join(f"{_SEGMENTED}({column}) AS {column}" for column in _COLUMNS)} FROM texts;
 CREATE VIRTUAL TABLE search USING fts5 (
-    subject, sender, recipients, cc, bcc, body, filenames, list, attachments,
-    content = 'texts', content_rowid = 'id', tokenize = "unicode61 remove_diacritics 2"
+    {", ".join(_COLUMNS)},
+    content = 'search_texts', content_rowid = 'id', tokenize = "unicode61 remove_diacritics 2"
 );"""
 BLANK_BODY = "trim(body, char(9, 10, 13, 32)) = ''"
 _READINGS = f"""
@@ -114,7 +122,7 @@ CREATE TABLE attachments (
     PRIMARY KEY (id, number)
 ) WITHOUT ROWID;
 
-CREATE TABLE texts (                        -- what the index was made from
+CREATE TABLE texts (                        -- as they are shown
     id INTEGER PRIMARY KEY REFERENCES messages (id) ON DELETE CASCADE,
     subject TEXT, sender TEXT, recipients TEXT, cc TEXT, bcc TEXT, body TEXT, filenames TEXT, list TEXT,
     attachments TEXT                        -- the texts of all attachments, in their order; null where there is none
@@ -179,9 +187,22 @@ def storage_error(error: sqlite3.Error, what: str) -> Retryable | Fatal:
 
 def _connect(path: Path, uri: str) -> sqlite3.Connection:
     try:
-        return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_BUSY_TIMEOUT_S, check_same_thread=False)
+        connection = sqlite3.connect(
+            uri, uri=True, isolation_level=None, timeout=_BUSY_TIMEOUT_S, check_same_thread=False
+        )
     except sqlite3.Error as error:
         raise storage_error(error, str(path)) from error
+    teach_segmenting(connection)
+    return connection
+
+
+def teach_segmenting(connection: sqlite3.Connection) -> None:
+    """What a connection must know to write to the index or to check it."""
+    connection.create_function(_SEGMENTED, 1, _segmented, deterministic=True)
+
+
+def _segmented(text: str | None) -> str | None:
+    return text and for_index(text)
 
 
 def _cannot_change(path: Path) -> bool:
@@ -237,20 +258,33 @@ def _create(connection: sqlite3.Connection, name: ShardName) -> None:
 
 def has_attachment_texts(connection: sqlite3.Connection) -> bool:
     """Whether the shard can hold texts of attachments. Another connection may change that at any time."""
-    return int(connection.execute("PRAGMA user_version").fetchone()[0]) >= ATTACHMENT_TEXTS_SINCE
+    return version_of(connection) >= ATTACHMENT_TEXTS_SINCE
+
+
+def is_segmented(connection: sqlite3.Connection) -> bool:
+    """Whether the index has words of languages without spaces. Another connection may change that at any time."""
+    return version_of(connection) >= SEGMENTED_SINCE
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def upgrade(connection: sqlite3.Connection) -> None:
-    """Make room for texts of attachments, within a transaction; a shard that has it stays as it is. The index is made
-    anew from the texts, which takes about 20 s of processor time for 100,000 messages of 200 words."""
-    if has_attachment_texts(connection):
+    """To the current version, within a transaction. The index is made anew from the texts, which takes about 20 s of
+    processor time for 100,000 messages of 200 words."""
+    version = version_of(connection)
+    if version >= VERSION:
         return
-    connection.execute("ALTER TABLE texts ADD COLUMN attachments TEXT")
     connection.execute("DROP TABLE search")
-    for statement in _statements(_SEARCH + _READINGS):
+    new = _SEARCH
+    if version < ATTACHMENT_TEXTS_SINCE:
+        connection.execute("ALTER TABLE texts ADD COLUMN attachments TEXT")
+        new += _READINGS
+    for statement in _statements(new):
         connection.execute(statement)
     connection.execute("INSERT INTO search (search) VALUES ('rebuild')")
-    connection.execute(f"PRAGMA user_version = {ATTACHMENT_TEXTS_SINCE}")
+    connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def _statements(script: str) -> list[str]:

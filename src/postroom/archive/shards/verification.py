@@ -28,7 +28,7 @@ from postroom.archive.preparing import prepare
 from postroom.archive.shards.catalogue import ShardCatalogue, ShardRecord
 from postroom.archive.shards.ownership import Ownership, forget_mark
 from postroom.archive.shards.reader import ShardReader, shards_on_disk
-from postroom.archive.shards.shard_file import uri_path
+from postroom.archive.shards.shard_file import teach_segmenting, uri_path
 from postroom.archive.shards.writer import FileArchiveWriter, ShardWriter, portions
 from postroom.archive.status import (
     ArchiveFinding,
@@ -150,6 +150,7 @@ def _verify_messages(reader: ShardReader, report: VerifyReport, progress: Progre
 def _index_complaint(path: Path) -> str | None:
     """What FTS5 finds wrong with its index, compared with the texts that it was made from."""
     connection = sqlite3.connect(f"file:{uri_path(path)}?mode=rw", uri=True, isolation_level=None)
+    teach_segmenting(connection)
     try:
         connection.execute("INSERT INTO search (search, rank) VALUES ('integrity-check', 1)")
     except sqlite3.Error as error:

@@ -37,7 +37,7 @@ from postroom.archive.shards.catalogue import ShardCatalogue
 from postroom.archive.shards.insertion import ShardInsertion
 from postroom.archive.shards.ownership import Ownership
 from postroom.archive.shards.reader import ShardReader, shards_on_disk
-from postroom.archive.shards.shard_file import open_for_writing, storage_error
+from postroom.archive.shards.shard_file import VERSION, open_for_writing, storage_error, upgrade
 from postroom.settings import ArchiveSettings
 
 MESSAGES_PER_COMMIT = 100
@@ -274,6 +274,14 @@ class FileArchiveWriter:
         ]
         for future in futures:
             future.result()
+
+    def upgrade_index(self, email: str) -> bool:
+        """One shard, in one transaction; writing to it waits meanwhile."""
+        names = reversed(shards_on_disk(self.root, account_name(email)))
+        old = [name for name in names if self._reader(name).version() < VERSION]
+        if old:
+            self._writer(old[0]).change(lambda connection, insertion: upgrade(connection)).result()
+        return len(old) > 1
 
     def import_positions(self, source: str) -> ImportState:
         return ImportState(self.root, source)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -71,6 +72,8 @@ def search(
                 if count
                 else archive.search(query, accounts=account, limit=limit, sort=sort, after=after)
             )
+            if isinstance(answer, SearchPage) and after is None and answer.next is None:
+                answer = replace(answer, suggestion=archive.suggestion(query, len(answer.hits), accounts=account))
         except QueryError as error:
             _point_at(query, error.position)
             raise
@@ -135,6 +138,8 @@ def _print_page(page: SearchPage, query: str, *, is_empty: bool) -> None:
         console.print("No mail matches. Spam and trash are searched only with in:anywhere, in:spam or in:trash.")
     for hit in page.hits:
         _print_hit(hit)
+    if page.suggestion:
+        console.print(f"Did you mean: {_plain(page.suggestion)}", markup=False, soft_wrap=True)
     if page.next:
         console.print(f"There is more: --after {page.next}", soft_wrap=True)
 

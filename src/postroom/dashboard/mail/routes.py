@@ -57,6 +57,7 @@ from postroom.dashboard.mail.search import (
     mail_accounts,
     mail_list,
     require_account,
+    suggested_query,
 )
 from postroom.dashboard.mail.sidebar import MailPlace, MailPlaces, mail_places
 from postroom.dashboard.paging import BoundedCount
@@ -107,6 +108,8 @@ async def mail_page(here: Here, wanted: MailWanted) -> Response:
     account = wanted.account if not asked.errors else None
     beside = await mail_places(here.services.shared, here.services.mail_counts, account)
     is_search = bool(wanted.query) and wanted.is_first_page and not asked.errors
+    hits = await count_hits(here.services.shared, wanted) if is_search else None
+    suggestion = await suggested_query(here.services.shared, wanted, hits)
     return await here.page(
         "mail/list.html",
         SECTION,
@@ -116,7 +119,9 @@ async def mail_page(here: Here, wanted: MailWanted) -> Response:
         found=found,
         mistake=mistake,
         title=_title(wanted),
-        hits=await count_hits(here.services.shared, wanted) if is_search else None,
+        hits=hits,
+        suggestion=suggestion,
+        suggested=wanted.model_copy(update={"query": suggestion or "", "view": None}).filter,
         here=_place(wanted),
         places=beside,
         everywhere=wanted.model_copy(update={"query": f"in:anywhere {wanted.query}".strip(), "view": None}).filter,

@@ -225,6 +225,14 @@ async def count_hits(shared: SharedServices, wanted: MailQuery) -> BoundedCount 
         return None
 
 
+async def suggested_query(shared: SharedServices, wanted: MailQuery, hits: BoundedCount | None) -> str | None:
+    """What may have been meant by a search with so few hits, as a query without a view."""
+    if hits is None:
+        return None
+    accounts = None if wanted.account is None else [wanted.account]
+    return await asyncio.to_thread(shared.search.suggestion, wanted.whole_query, hits.number, accounts=accounts)
+
+
 async def mail_accounts(shared: SharedServices) -> Sequence[str]:
     return await asyncio.to_thread(shared.search.accounts)
 

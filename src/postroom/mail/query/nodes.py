@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
+from postroom.mail.query.segmenting import ends_without_space, for_query, needs_segmenting
+
 
 class TextField(StrEnum):
     """Where a word is looked for."""
@@ -67,8 +69,18 @@ class Text:
 
     @property
     def is_prefix(self) -> bool:
-        """`invoi*`; a single letter would find nearly everything."""
-        return self.words.endswith("*") and len(self.words) > 2 and self.words[-3:-1].isalnum()
+        """`invoi*`; a single letter would find nearly everything, unless it is as good as a word."""
+        if not self.words.endswith("*"):
+            return False
+        return (len(self.words) > 2 and self.words[-3:-1].isalnum()) or ends_without_space(self.words)
+
+    @property
+    def segmented(self) -> Text:
+        """For an index that has the words of languages without spaces."""
+        if not needs_segmenting(self.words):
+            return self
+        words, is_prefix = for_query(self.words, self.is_prefix)
+        return Text(self.field, f"{words}*" if is_prefix and not words.endswith("*") else words)
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,10 +103,14 @@ class ReadingTools:
         found = await asyncio.to_thread(
             self._search.search, given.query, accounts=only, limit=given.limit, sort=given.sort, after=given.after
         )
+        is_all = found.next is None and given.after is None
         return contract.SearchReply(
             messages=[searched_message(hit) for hit in found.hits],
             next=found.next,
             problems=[f"{problem.shard}: {problem.problem}" for problem in found.problems],
+            suggestion=await asyncio.to_thread(self._search.suggestion, given.query, len(found.hits), accounts=only)
+            if is_all
+            else None,
         )
 
     async def read(self, caller: Caller, given: contract.ReadArguments) -> contract.MessageReply:
