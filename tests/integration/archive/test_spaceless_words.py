@@ -23,6 +23,7 @@ from postroom.archive.service import owned_archive
 from postroom.archive.shards.file_archive import FileArchive
 from postroom.archive.words.tokens import words_of
 from postroom.domain.clock import ManualClock
+from postroom.reading.documents import EXTRACTOR_VERSION
 from tests.support.archives import ACCOUNT, FIRST_DAY, fill_shards, prepared_mail
 from tests.support.databases import PostgresFactory
 
@@ -144,8 +145,10 @@ async def test_the_job_that_reads_attachments_upgrades_old_shards(tmp_path: Path
     fill_shards(tmp_path, [prepared_mail(number, BODIES[CHINESE]) for number in (1, 100)])
     make_old(tmp_path, 2024, 2025)
     async with owned_archive(FileArchive(tmp_path), "a test") as archive:
-        assert await index_waiting(archive, lambda read: None, lambda: True) == (0, False), "its turn is over"
-        assert await index_waiting(archive, lambda read: None, lambda: False) == (0, True)
+        assert await index_waiting(archive, lambda read: None, lambda: True, EXTRACTOR_VERSION) == (0, False), (
+            "its turn is over"
+        )
+        assert await index_waiting(archive, lambda read: None, lambda: False, EXTRACTOR_VERSION) == (0, True)
     with FileArchive(tmp_path).search() as search:
         assert numbers(search, "北京") == [1, 100]
 

@@ -312,7 +312,7 @@ class ShardQuestion:
 
     def _among_in(self, reader: SearchReader, ids: Sequence[int]) -> list[int]:
         labels = reader.labels()
-        node = self._node if reader.has_texts else without_attachment_text(self._node)
+        node = self._answerable(reader)
         statement = selecting.among(fold(node, labels), labels, ids)
         return [id for (id,) in reader.query(statement.sql, statement.values)]
 
@@ -333,10 +333,13 @@ class ShardQuestion:
         labels = reader.labels()
         seen = (labels.as_seen_by(self._labels), by_text, reader.seen_version, reader.has_conversations)
         if seen not in self._plans:
-            node = self._node if reader.has_conversations else without_conversations(self._node)
-            node = as_indexed(node, reader.seen_version)
-            self._plans[seen] = selecting.selects(fold(node, labels), labels, by_text=by_text)
+            self._plans[seen] = selecting.selects(fold(self._answerable(reader), labels), labels, by_text=by_text)
         return self._plans[seen]
+
+    def _answerable(self, reader: SearchReader) -> Node:
+        """The query as this shard, and the index of conversations as it is, can answer it."""
+        node = self._node if reader.has_conversations else without_conversations(self._node)
+        return as_indexed(node, reader.seen_version)
 
     def _ask_all(self, ask: Callable[[SearchReader], T]) -> list[T]:
         """All shards at once, each on a thread of its own."""
