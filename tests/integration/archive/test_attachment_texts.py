@@ -307,6 +307,7 @@ def _as_version_1(root: Path, name: ShardName) -> None:
     with closing(sqlite3.connect(path_of(root, name), isolation_level=None)) as connection:
         for statement in (
             "DROP TABLE search",
+            "DROP VIEW search_texts",
             "DROP TABLE readings",
             "DROP INDEX texts_blank",
             "ALTER TABLE texts DROP COLUMN attachments",
