@@ -3,7 +3,7 @@
 
 const OPERATORS = [
   "from", "to", "cc", "bcc", "subject", "list", "filename", "attachment", "in", "is", "label", "category", "has", "after", "newer",
-  "before", "older", "older_than", "newer_than", "larger", "size", "smaller", "thread", "rfc822msgid",
+  "before", "older", "older_than", "newer_than", "larger", "size", "smaller", "thread", "similar", "rfc822msgid",
 ];
 const PLACES = ["inbox", "sent", "drafts", "spam", "trash", "anywhere"];
 const VALUES = {
