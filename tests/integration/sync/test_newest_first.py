@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -133,8 +134,13 @@ async def test_many_slices_are_finished_with_as_many_statements_as_one(
     def counted(some: list[FinishedSlice]) -> Callable[[Tx], SyncState]:
         def finish(tx: Tx) -> SyncState:
             execute, made = tx.execute, list[object]()
+
+            def noted(_: Tx, *given: Any) -> Any:
+                made.append(given)
+                return execute(*given)
+
             with monkeypatch.context() as patched:
-                patched.setattr(type(tx), "execute", lambda _, *given: made.append(given) or execute(*given))
+                patched.setattr(type(tx), "execute", noted)
                 found = finish_slices(tx, account.id, state.walk, some, START)
             counts.append(len(made))
             return found
