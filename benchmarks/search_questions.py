@@ -1,5 +1,5 @@
 """Questions with known answers over SpamAssassin's public corpus: our own sentences, each with the Message-ID of the
-message that answers it. They were written from the text of messages drawn by chance, before any figure was known, and
+message that answers it. They were written from the beginnings of messages drawn by chance, and
 mostly avoid the words of the subject.
 """
 
