@@ -23,6 +23,7 @@ from benchmarks import (
     triage,
     whole_way,
 )
+from benchmarks.archive_mail import Kind as MailKind
 from benchmarks.databases import Kind
 from benchmarks.queue_contract import Measure
 from benchmarks.queue_postroom import ClaimCost, Level
@@ -57,7 +58,7 @@ def judge_archive(kept: Kept) -> Sequence[Verdict]:
     imports = [archive.Import(**one) for one in kept["imports"]]
     searches = [archive.Latency(**one) for one in kept["searches"]]
     machine = kept["machine"]
-    return archive.judge(imports, searches, archive.Kind(machine["mail"]), machine["messages"])
+    return archive.judge(imports, searches, MailKind(machine["mail"]), machine["messages"])
 
 
 def judge_sync(kept: Kept) -> Sequence[Verdict]:

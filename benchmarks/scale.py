@@ -143,7 +143,7 @@ async def decide(url: str, workers: int, messages: int) -> ScaleRun:
             "POSTROOM_SYNC__RPS_START": "500",
             "POSTROOM_SYNC__RPS_MAX": "500",
         }
-        async with deployment(Path(folder), 10, url=url, **settings) as place:
+        async with deployment(Path(folder), 10, seed=0, url=url, **settings) as place:
             grant = StaticGrant(email=place.gmail.email, api_base=place.gmail.url, access_token=place.gmail.token)
             GrantStore(Vault(place.home)).save(grant)
             watched = Watched(url)
