@@ -1,5 +1,6 @@
 """One typed tree of settings, and how it is read."""
 
+from postroom.settings.connector import ConnectorSettings
 from postroom.settings.current import LIVE, NEED_RESTART, NOTICED_WITHIN_S, CurrentSettings, Derived, SettingsSource
 from postroom.settings.digest import DigestSettings
 from postroom.settings.groups import (
@@ -7,7 +8,6 @@ from postroom.settings.groups import (
     ArchiverSettings,
     ArchiveSettings,
     BackfillSettings,
-    ConnectorSettings,
     DashboardSettings,
     DatabaseSettings,
     DiscordSettings,

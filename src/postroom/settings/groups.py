@@ -10,8 +10,6 @@ from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from postroom.domain.errors import BadInput
-from postroom.domain.ids import normal_email
 from postroom.domain.validation import shaped
 
 if TYPE_CHECKING:
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 
 OFF = "off"
 
-_HttpAddress = Annotated[str, shaped(r"(?s)https?://.*", "is not an address such as https://example.org")]
+HttpAddress = Annotated[str, shaped(r"(?s)https?://.*", "is not an address such as https://example.org")]
 _Origin = Annotated[str, shaped(r"https?://[^/?#@\s]+/?", "is not an address such as https://post.example.org")]
 _ChannelId = Annotated[str, shaped("[0-9]{1,20}", "is not the id of a channel: 1 to 20 digits")]
 _PublicKey = Annotated[str, shaped("[0-9a-fA-F]{64}", "is not a public key: 64 hexadecimal digits")]
@@ -82,6 +80,14 @@ class ArchiveSettings(SettingsGroup):
     )
     shard_bytes: int = Field(
         2_000_000_000, ge=1_000_000, description="a year's shard larger than this is continued in another file"
+    )
+
+
+class OcrSettings(SettingsGroup):
+    """Words in attached pictures and scanned PDF files, with the `ocr` extra."""
+
+    enabled: bool = Field(
+        True, description="read them in the background, after all other attachments; without the extra, none is read"
     )
 
 
@@ -172,7 +178,7 @@ class SwitchboardSettings(SettingsGroup):
         description="the address to listen on; anything but loopback is reachable by others: put TLS before it",
     )
     port: int = Field(8470, ge=0, le=65_535, description="where `/mcp` is served; 0 picks a free port")
-    url: _HttpAddress | None = Field(None, description="where a worker on another host finds it, `/mcp` included")
+    url: HttpAddress | None = Field(None, description="where a worker on another host finds it, `/mcp` included")
     archive_wait_s: float = Field(
         30.0, ge=0, description="how long a starting Switchboard waits for a worker's job to let go of the archive"
     )
@@ -201,7 +207,7 @@ class SwitchboardSettings(SettingsGroup):
     @field_validator("trusted_proxies")
     @classmethod
     def _are_networks(cls, proxies: str) -> str:
-        for part in _parts(proxies):
+        for part in parts_of(proxies):
             try:
                 ip_network(part)
             except ValueError:
@@ -210,7 +216,7 @@ class SwitchboardSettings(SettingsGroup):
 
     @property
     def proxies(self) -> tuple[IPv4Network | IPv6Network, ...]:
-        return tuple(ip_network(part) for part in _parts(self.trusted_proxies))
+        return tuple(ip_network(part) for part in parts_of(self.trusted_proxies))
 
     @field_validator("host")
     @classmethod
@@ -308,7 +314,7 @@ class ModelSettings(SettingsGroup):
         None, description="whose API: `compatible` is any server that speaks OpenAI's; unset: no model"
     )
     name: str | None = Field(None, min_length=1, max_length=200, description="the model, as its provider calls it")
-    base_url: _HttpAddress | None = Field(
+    base_url: HttpAddress | None = Field(
         None, description="where the API is; needed with `compatible`, else the provider's own"
     )
     api_key: SecretStr | None = Field(None, min_length=1, description="the key; unset: the vault's, if it has one")
@@ -417,7 +423,7 @@ class DiscordSettings(SettingsGroup):
         None, description="the application's public key, which proves Discord's calls"
     )
     allowed_users: str = Field("", description="ids of the users whose answer counts, separated by commas")
-    base_url: _HttpAddress = Field("https://discord.com/api/v10", description="where Discord's API is")
+    base_url: HttpAddress = Field("https://discord.com/api/v10", description="where Discord's API is")
 
     @model_validator(mode="after")
     def _complete(self) -> DiscordSettings:
@@ -428,13 +434,13 @@ class DiscordSettings(SettingsGroup):
     @field_validator("allowed_users")
     @classmethod
     def _are_ids(cls, users: str) -> str:
-        if bad := [user for user in _parts(users) if not user.isdecimal()]:
+        if bad := [user for user in parts_of(users) if not user.isdecimal()]:
             raise ValueError(f"{bad[0]!r} is not a user's id; Discord shows it as a number in developer mode")
         return users
 
     @property
     def users(self) -> frozenset[str]:
-        return frozenset(_parts(self.allowed_users))
+        return frozenset(parts_of(self.allowed_users))
 
 
 def listed(names: str) -> frozenset[ActionType]:
@@ -443,12 +449,12 @@ def listed(names: str) -> frozenset[ActionType]:
     from postroom.domain.actions import ActionType
 
     try:
-        return frozenset(ActionType(name) for name in _parts(names))
+        return frozenset(ActionType(name) for name in parts_of(names))
     except ValueError as error:
         raise ValueError(f"{error}; there are {', '.join(ActionType)}") from None
 
 
-def _parts(text: str) -> list[str]:
+def parts_of(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
@@ -489,101 +495,7 @@ class WebSettings(SettingsGroup):
 
     @property
     def private_hosts(self) -> frozenset[str]:
-        return frozenset(name.lower() for name in _parts(self.allow_private_hosts))
-
-
-class ConnectorSettings(SettingsGroup):
-    """Connectors, in processes of their own or in a worker."""
-
-    switchboard_url: _HttpAddress = Field(
-        "http://127.0.0.1:8470/mcp",
-        description="where the Switchboard is, `/mcp` included",
-        json_schema_extra={"variable": "CONNECTOR_SWITCHBOARD_URL"},
-    )
-    token: SecretStr | None = Field(
-        None,
-        description="the token for the Switchboard; unset: the one in the vault",
-        json_schema_extra={"variable": "CONNECTOR_TOKEN"},
-    )
-    live_poll_s: float = Field(
-        20.0,
-        ge=1,
-        le=3_600,
-        description="seconds between looks for new mail",
-        json_schema_extra={"variable": "CONNECTOR_LIVE_POLL_INTERVAL_S"},
-    )
-    backfill_poll_s: float = Field(
-        60.0,
-        ge=60,
-        description="seconds between polls for backfill; 60 or more",
-        json_schema_extra={"variable": "CONNECTOR_BACKFILL_POLL_INTERVAL_S"},
-    )
-    use_kinds: bool = Field(
-        True,
-        description="whether mail that looks bulk or like spam is kept from being `interactive`, and old lists from "
-        "`high_priority`",
-        json_schema_extra={"variable": "CONNECTOR_USE_KINDS"},
-    )
-    progress_interval: int = Field(
-        50,
-        ge=1,
-        le=1_000,
-        description="messages between two progress reports of a backfill",
-        json_schema_extra={"variable": "CONNECTOR_BACKFILL_PROGRESS_INTERVAL"},
-    )
-    heartbeat_s: float = Field(
-        30.0,
-        ge=1,
-        le=240,
-        description="seconds between heartbeats",
-        json_schema_extra={"variable": "CONNECTOR_HEARTBEAT_INTERVAL_S"},
-    )
-    contact_max_age_s: float = Field(
-        3_600.0,
-        ge=60,
-        le=30 * 86_400,
-        description="contacts older than this are not used",
-        json_schema_extra={"variable": "CONNECTOR_CONTACT_MAX_AGE_S"},
-    )
-    contact_proof: Literal["aligned", "not_failed"] = Field(
-        "aligned",
-        description="when mail of a contact is served first: `aligned`, the receiving server authenticated the domain "
-        "in From; `not_failed`, it found no forgery",
-        json_schema_extra={"variable": "CONNECTOR_CONTACT_PROOF"},
-    )
-    receiving_servers: str = Field(
-        "mx.google.com",
-        description="the names whose `Authentication-Results` are believed, separated by commas",
-        json_schema_extra={"variable": "CONNECTOR_RECEIVING_SERVERS"},
-    )
-    aliases: str = Field(
-        "",
-        description="your other addresses, separated by commas",
-        json_schema_extra={"variable": "CONNECTOR_ALIASES"},
-    )
-    sent_index_days: int = Field(
-        730,
-        ge=0,
-        le=36_500,
-        description="how far back the sent folder is read for the index of sent mail",
-        json_schema_extra={"variable": "CONNECTOR_SENT_INDEX_DAYS"},
-    )
-
-    @field_validator("aliases")
-    @classmethod
-    def _are_addresses(cls, aliases: str) -> str:
-        try:
-            return ", ".join(normal_email(part) for part in _parts(aliases))
-        except BadInput as error:
-            raise ValueError(error.problem) from None
-
-    @property
-    def own_addresses(self) -> tuple[str, ...]:
-        return tuple(_parts(self.aliases))
-
-    @property
-    def believed_servers(self) -> tuple[str, ...]:
-        return tuple(_parts(self.receiving_servers))
+        return frozenset(name.lower() for name in parts_of(self.allow_private_hosts))
 
 
 class TelemetrySettings(SettingsGroup):

@@ -14,8 +14,8 @@ from urllib.parse import unquote
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from postroom.settings import groups
+from postroom.settings.connector import ConnectorSettings
 from postroom.settings.digest import DigestSettings
-from postroom.settings.ocr import OcrSettings
 
 ENV_PREFIX = "POSTROOM_"
 ENV_NESTING = "__"
@@ -44,7 +44,7 @@ class Settings(BaseModel):
     queue: groups.QueueSettings = Field(default_factory=groups.QueueSettings)
     worker: groups.WorkerSettings = Field(default_factory=groups.WorkerSettings)
     archive: groups.ArchiveSettings = Field(default_factory=groups.ArchiveSettings)
-    ocr: OcrSettings = Field(default_factory=OcrSettings)
+    ocr: groups.OcrSettings = Field(default_factory=groups.OcrSettings)
     sync: groups.SyncSettings = Field(default_factory=groups.SyncSettings)
     archiver: groups.ArchiverSettings = Field(default_factory=groups.ArchiverSettings)
     restore: groups.RestoreSettings = Field(default_factory=groups.RestoreSettings)
@@ -59,7 +59,7 @@ class Settings(BaseModel):
     safety: groups.SafetySettings = Field(default_factory=groups.SafetySettings)
     discord: groups.DiscordSettings = Field(default_factory=groups.DiscordSettings)
     web: groups.WebSettings = Field(default_factory=groups.WebSettings)
-    connector: groups.ConnectorSettings = Field(default_factory=groups.ConnectorSettings)
+    connector: ConnectorSettings = Field(default_factory=ConnectorSettings)
     digest: DigestSettings = Field(default_factory=DigestSettings)
     telemetry: groups.TelemetrySettings = Field(default_factory=groups.TelemetrySettings)
 

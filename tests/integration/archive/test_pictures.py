@@ -18,7 +18,7 @@ from postroom.reading import documents, limited
 from postroom.reading.documents import EXTRACTOR_VERSION, OCR_VERSION
 from postroom.reading.limited import LimitedReader
 from postroom.settings import Settings
-from postroom.settings.ocr import OcrSettings
+from postroom.settings.groups import OcrSettings
 from tests.support import reading_tasks
 from tests.support.archives import ME
 from tests.support.attachments import with_attachments

@@ -86,14 +86,14 @@ class Switched:
     def as_imap_has_it(self) -> list[GmailMessage]:
         """Every message of the stand-in for the API, as Gmail's IMAP server would show it."""
         found = []
-        for each in sorted(self.sim.control.truth(hashes=False), key=lambda shown: int(shown["internal_date"])):
-            names = self.sim.control.labels_of(each["id"])
+        for each in sorted(self.sim.control.truth(hashes=False), key=lambda shown: int(str(shown["internal_date"]))):
+            names = self.sim.control.labels_of(str(each["id"]))
             labels = {_SYSTEM.get(name, name) for name in names if not name.startswith("CATEGORY_")}
             flags = set() if "UNREAD" in names else {r"\Seen"}
             labels -= {"UNREAD", "STARRED"}
-            when = datetime.fromtimestamp(int(each["internal_date"]) / 1_000, UTC)
-            raw = self.sim.control.raw(each["id"])
-            found.append(GmailMessage(int(each["id"], 16), raw, labels, flags, received=when))
+            when = datetime.fromtimestamp(int(str(each["internal_date"])) / 1_000, UTC)
+            raw = self.sim.control.raw(str(each["id"]))
+            found.append(GmailMessage(int(str(each["id"]), 16), raw, labels, flags, received=when))
         return found
 
     async def archived(self) -> list[str]:
