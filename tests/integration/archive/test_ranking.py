@@ -15,7 +15,8 @@ from postroom.archive.postgres.postgres_archive import PostgresArchive
 from postroom.archive.preparing import PreparedMail, prepare
 from postroom.archive.search import Search
 from postroom.archive.shards.file_archive import FileArchive
-from tests.support.archives import ACCOUNT, FIRST_DAY, OTHER
+from postroom.archive.words.ranking import MOST_CHARACTERS
+from tests.support.archives import ACCOUNT, FIRST_DAY, OTHER, prepared_mail
 from tests.support.attachments import with_attachments
 from tests.support.databases import PostgresFactory
 from tests.support.mail import letter
@@ -125,6 +126,23 @@ def test_text_of_attachments_counts_once_in_both(archive_place: ArchiveBackend) 
     with archive_place.search() as search:
         found = [hit.message.subject for hit in search.search("kestrel", sort="rank").hits]
     assert found == ["Letter 3", "Letter 2", "Letter 1"]
+
+
+def test_a_very_long_message_is_counted_only_up_to_a_bound(archive_place: ArchiveBackend) -> None:
+    """Else a thousand candidates of megabytes each would be cut into words for one search."""
+    filler = "nothing " * (MOST_CHARACTERS // 8)
+    with archive_place.writer("a test") as archive:
+        archive.submit(
+            ACCOUNT,
+            [
+                prepared_mail(1, f"kestrel {filler}"),
+                prepared_mail(2, f"kestrel {filler} {'kestrel ' * 200}"),
+                prepared_mail(3, f"kestrel kestrel kestrel {filler}"),
+            ],
+        ).result()
+    with archive_place.search() as search:
+        [first, *_] = search.search("kestrel", sort="rank").hits
+    assert first.message.subject == "Letter 3"
 
 
 def test_very_many_messages_are_estimated_and_the_order_stays_much_the_same(

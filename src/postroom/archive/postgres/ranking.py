@@ -13,6 +13,7 @@ from postroom.archive.postgres.words import TAGS
 from postroom.archive.words.ranking import (
     ATTACHMENTS,
     COLUMNS,
+    MOST_CHARACTERS,
     MatchedWords,
     PhraseCounts,
     RankedPhrase,
@@ -34,7 +35,9 @@ _TAG_OF = {
 }
 _TO, _ANY = TAGS[TextField.TO], TAGS[TextField.ANY]
 _MATCHED = (
-    "SELECT m.account, m.id, m.folded, "
+    "SELECT m.account, m.id, "
+    f"(SELECT array_agg(left(f.words, {MOST_CHARACTERS}) ORDER BY f.number) "
+    "FROM unnest(m.folded) WITH ORDINALITY f (words, number)), "
     "(SELECT sum(CASE WHEN u.lexeme LIKE 'a:%%' THEN -cardinality(u.positions) "
     "WHEN strpos(u.lexeme, ':') = 0 OR u.lexeme LIKE 'l:%%' THEN cardinality(u.positions) END) "
     "FROM unnest(m.tokens) u), "

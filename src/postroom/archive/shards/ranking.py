@@ -8,12 +8,21 @@ from typing import Any, Protocol
 from postroom.archive.folding import segmented
 from postroom.archive.shards.selecting import expression
 from postroom.archive.shards.shard_file import ATTACHMENT_TEXTS_SINCE, SEGMENTED_SINCE
-from postroom.archive.words.ranking import ATTACHMENTS, COLUMNS, MatchedWords, PhraseCounts, RankedPhrase, weighed
+from postroom.archive.words.ranking import (
+    ATTACHMENTS,
+    COLUMNS,
+    MOST_CHARACTERS,
+    MatchedWords,
+    PhraseCounts,
+    RankedPhrase,
+    weighed,
+)
 from postroom.archive.words.tokens import indexed_words
 from postroom.mail.query.nodes import Node, Text, TextField
 
 _TEXTS = COLUMNS[:-1]
-_IDS_AT_ONCE = 500
+_BEGINNINGS = ", ".join(f"substr(t.{name}, 1, {MOST_CHARACTERS})" for name in _TEXTS)
+_IDS_AT_ONCE = 100
 
 
 class RankedShard(Protocol):
@@ -42,7 +51,7 @@ def matched_in(shard: RankedShard, phrases: Sequence[RankedPhrase], row_ids: Seq
     for start in range(0, len(row_ids), _IDS_AT_ONCE):
         some = tuple(row_ids[start : start + _IDS_AT_ONCE])
         sql = (
-            f"SELECT t.id, d.sz, {', '.join(f't.{name}' for name in _TEXTS)} FROM texts t "
+            f"SELECT t.id, d.sz, {_BEGINNINGS} FROM texts t "
             f"JOIN search_docsize d ON d.id = t.id WHERE t.id IN ({', '.join('?' * len(some))})"
         )
         for row_id, sizes, *texts in shard.query(sql, some):

@@ -47,6 +47,8 @@ _B = 0.75
 _USUAL_LENGTH = 200.0  # words, without those of attachments
 _LEAST = 1e-6  # what more than half of all messages have says little, but no less than nothing
 _MOST_PHRASES = 16
+MOST_CHARACTERS = 100_000
+"""Of a column in which phrases are counted: a thousand candidates of megabytes each would take minutes."""
 
 K = TypeVar("K")
 
