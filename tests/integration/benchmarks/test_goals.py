@@ -52,22 +52,28 @@ def test_what_is_missing_stale_or_from_elsewhere_is_said() -> None:
     assert "Nothing was measured." in goals.table({}, PARTS)
 
 
-def test_the_table_takes_its_place_in_a_page_and_a_page_that_says_otherwise_is_found(
+def test_the_tables_take_their_places_and_a_page_that_says_otherwise_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(goals, "RESULTS", tmp_path)
-    page = tmp_path / "page.md"
-    page.write_text(f"above\n{goals.START}\nold\n{goals.END}\nbelow\n")
-    assert goals.check([page]) == ["page.md"]
-    assert goals.write([page]) == [page]
-    assert goals.check([page]) == []
-    assert page.read_text().startswith(f"above\n{goals.START}\n| what |")
-    assert page.read_text().endswith(f"{goals.END}\nbelow\n")
-    (tmp_path / "queue.json").write_text(json.dumps(figures(verdict("a", 1.0))))
-    assert goals.check([page]) == ["page.md"]
-    page.write_text("no place")
+    readme, whole = tmp_path / "README.md", tmp_path / "benchmarks.md"
+    for name, value in (("RESULTS", tmp_path), ("README", readme), ("WHOLE", whole)):
+        monkeypatch.setattr(goals, name, value)
+    for page in (readme, whole):
+        page.write_text(f"above\n{goals.START}\nold\n{goals.END}\nbelow\n")
+    assert goals.check() == ["README.md", "benchmarks.md"]
+    goals.write()
+    assert goals.check() == []
+    assert readme.read_text().count("not measured") == len(goals.HIGHLIGHTS) == 10
+    assert whole.read_text().startswith(f"above\n{goals.START}\n| what |")
+    assert whole.read_text().endswith(f"{goals.END}\nbelow\n")
+    drain = verdict("SQLite, synchronous FULL: drain, Postroom over the best peer (huey)", 3.7)
+    (tmp_path / "queue.json").write_text(json.dumps(figures(drain)))
+    assert goals.check() == ["README.md", "benchmarks.md"]
+    goals.write()
+    assert readme.read_text().count("not measured") == 9
+    whole.write_text("no place")
     with pytest.raises(ValueError, match="no place"):
-        goals.write([page])
+        goals.write()
 
 
 def test_the_pages_say_what_the_figures_say() -> None:
