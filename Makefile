@@ -33,10 +33,10 @@ demo: setup ## see it work, on simulated mail, leaving nothing behind
 	$(BIN)/postroom demo
 
 test: setup ## unit and integration tests, on SQLite and on a real PostgreSQL
-	$(BIN)/python -m pytest -q -m "not chaos and not soak" -n 2 --dist loadgroup tests/unit tests/integration tests/hostile
+	$(BIN)/python -m pytest -q -m "not chaos and not soak" -n 3 --dist loadgroup tests/unit tests/integration tests/hostile
 
 acceptance: setup ## all processes together, the handbook, and the dashboard, also in a real browser
-	$(BIN)/python -m pytest -q -m "not chaos and not soak" -n 2 --dist loadgroup tests/e2e tests/dashboard tests/browser
+	$(BIN)/python -m pytest -q -m "not chaos and not soak" -n 3 --dist loadgroup tests/e2e tests/dashboard tests/browser
 
 chaos: setup fuzz bench-quick ## the longer fault runs: fuzzing, a quick benchmark, other people's mail, a siege, faults
 	$(BIN)/python -m pytest -q -m chaos --timeout=1500 -n 2 --dist loadgroup

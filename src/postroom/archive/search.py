@@ -22,7 +22,14 @@ from postroom.archive.conversations.forest import (
 )
 from postroom.archive.folding import with_conversations, with_own_addresses, without_spam_and_trash
 from postroom.archive.messages import LARGEST_ID, ArchivedMessage, ShardName, account_name, parse_filename
-from postroom.archive.words.suggesting import corrected, doubtful_words, far_beginning, likely, near_words
+from postroom.archive.words.suggesting import (
+    corrected,
+    doubtful_words,
+    far_beginning,
+    is_known,
+    likely,
+    near_words,
+)
 from postroom.domain.clock import Clock, SystemClock
 from postroom.domain.errors import BadInput, Fatal
 from postroom.domain.extras import Extra, ExtraMissing, is_installed
@@ -544,7 +551,9 @@ def _similar_to(node: Node) -> tuple[Similar | None, Node]:
 
 
 def _better_words(asked: SearchQuestion, word: str) -> Iterator[str]:
-    """One mistake away, else two; the most frequent first."""
+    """One mistake away, else two; the most frequent first. Most words are right, which one look tells."""
+    if is_known(asked.word_counts([word]).get(word, 0)):
+        return
     counts = asked.word_counts([word, *near_words(word)])
     near = likely(word, counts, most=1)
     yield from near

@@ -64,10 +64,15 @@ def far_beginning(word: str) -> str | None:
     return word[:_BEGINNING] if len(word) >= _SHORTEST_FAR else None
 
 
+def is_known(messages: int) -> bool:
+    """Whether a word that so many messages have is taken as it is written."""
+    return messages > _FEW
+
+
 def likely(word: str, counts: Mapping[str, int], most: int) -> list[str]:
     """The most frequent of these words that at most so many mistakes lead to, if they are much more frequent."""
     own = counts.get(word, 0)
-    if own > _FEW:
+    if is_known(own):
         return []
     near = [each for each, count in counts.items() if count > own * _MUCH_MORE and 0 < distance(word, each) <= most]
     return sorted(near, key=lambda each: (-counts[each], each))[:_MOST]
