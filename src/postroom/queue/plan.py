@@ -8,7 +8,7 @@ taken.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import NamedTuple
 
@@ -99,11 +99,11 @@ class Width:
         if is_calm and all(brief) and 0 < free <= len(brief):
             self.jobs = min(self.jobs * 2, self._most)
 
-    def offers_slot(self, queue: QueueName, holders: Sequence[QueueName]) -> bool:
-        """Whether a job of this queue may hold a slot beside those of these queues. If not, jobs that wait are met: no
+    def offers_slot(self, queue: QueueName, holders: Counter[QueueName]) -> bool:
+        """Whether a job of this queue may hold a slot beside so many of each queue. If not, jobs that wait are met: no
         more are taken in advance."""
-        of_history = sum(holder is QueueName.HISTORY for holder in holders)
-        is_free = len(holders) < self._slots and (
+        of_history = holders[QueueName.HISTORY]
+        is_free = holders.total() < self._slots and (
             queue is not QueueName.HISTORY or of_history < self._slots - self.kept_from_history
         )
         if not is_free:

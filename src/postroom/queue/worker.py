@@ -145,6 +145,7 @@ class Worker:
         self._random = random or Random()  # noqa: S311 (jitter, not a secret)
         self._until_idle = until_idle
         self._runs: dict[str, _Run] = {}
+        self._holders = Counter[QueueName]()  # of slots, by the queues of their jobs
         self._to_begin: deque[_Run] = deque()
         self._limits = _TimeLimits(self._runs)
         self._settlements: list[tuple[ClaimedJob, Settlement]] = []
@@ -291,10 +292,11 @@ class Worker:
         """`free`: how many were asked for."""
         if turn.claimed:
             self._first = first_after(pick for pick, _ in turn.claimed)
-        self._width.claimed(free, [self._is_brief(job) for _, job in turn.claimed], len(self._holders()))
+        self._width.claimed(free, [self._is_brief(job) for _, job in turn.claimed], self._holders.total())
         for _, job in turn.claimed:
             if job.id in self._runs:
                 self._runs[job.id].end(_Stop.LEASE_LOST)
+                self._let_go(self._runs[job.id])
             context = JobContext(self._queue, job, partial(self._take_slot, job.id))
             self._runs[job.id] = _Run(context, lease_ends)
             if self._is_brief(job) or self._take_slot(job.id):
@@ -312,12 +314,14 @@ class Worker:
         run = self._runs.get(job_id)
         if run is None or run.holds_slot:
             return True
-        run.holds_slot = self._width.offers_slot(run.job.queue, self._holders())
+        run.holds_slot = self._width.offers_slot(run.job.queue, self._holders)
+        self._holders[run.job.queue] += run.holds_slot
         return run.holds_slot
 
-    def _holders(self) -> list[QueueName]:
-        """The queues of the jobs that hold a slot."""
-        return [run.job.queue for run in self._runs.values() if run.holds_slot]
+    def _let_go(self, run: _Run) -> None:
+        """Of its place among the runs, and of its slot."""
+        del self._runs[run.job.id]
+        self._holders[run.job.queue] -= run.holds_slot
 
     def _add_runners(self, group: asyncio.TaskGroup, most: int = _MOST_CLAIMED_AT_ONCE) -> None:
         for _ in range(min(len(self._to_begin), most)):
@@ -341,7 +345,7 @@ class Worker:
     def _ended(self, run: _Run, outcome: Outcome | None) -> None:
         job = run.context.job
         if self._runs.get(job.id) is run:
-            del self._runs[job.id]
+            self._let_go(run)
         if outcome is not None and not run.context.is_settled:
             self._settlements.append((job, self._settle(job, outcome)))
         self._changed.set()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,7 +64,7 @@ def test_a_worker_takes_more_jobs_while_they_are_brief_and_as_many_as_it_has_slo
     width.claimed(32, [True] * 32, holders=8)
     width.claimed(64, [True] * 64, holders=0)
     assert width.jobs == 64
-    assert not width.offers_slot(QueueName.LIVE, [QueueName.LIVE] * 16)
+    assert not width.offers_slot(QueueName.LIVE, Counter([QueueName.LIVE] * 16))
     assert width.jobs == 16
     width.claimed(16, [True] * 16, holders=0)  # the next ones may have to wait as well
     assert width.jobs == 16
@@ -84,7 +86,7 @@ def test_one_slot_means_one_job_at_a_time() -> None:
     width = Width(1)
     width.claimed(1, [True], holders=0)
     assert (width.jobs, width.kept_from_history) == (1, 0)
-    assert width.offers_slot(QueueName.HISTORY, [])
+    assert width.offers_slot(QueueName.HISTORY, Counter())
 
 
 @pytest.mark.req("BF-11")
@@ -92,11 +94,11 @@ def test_slots_are_held_by_no_more_jobs_than_there_are_and_history_leaves_some()
     width = Width(4)
     width.claimed(4, [True] * 4, holders=0)
     assert width.jobs == 8
-    assert width.offers_slot(QueueName.HISTORY, [QueueName.HISTORY] * 2)
-    assert not width.offers_slot(QueueName.HISTORY, [QueueName.HISTORY] * 3)
+    assert width.offers_slot(QueueName.HISTORY, Counter([QueueName.HISTORY] * 2))
+    assert not width.offers_slot(QueueName.HISTORY, Counter([QueueName.HISTORY] * 3))
     assert width.jobs == 4
-    assert width.offers_slot(QueueName.LIVE, [QueueName.HISTORY] * 3)
-    assert not width.offers_slot(QueueName.LIVE, [QueueName.LIVE] * 4)
+    assert width.offers_slot(QueueName.LIVE, Counter([QueueName.HISTORY] * 3))
+    assert not width.offers_slot(QueueName.LIVE, Counter([QueueName.LIVE] * 4))
 
 
 def test_live_mail_and_work_take_turns_so_that_neither_waits_for_the_other_to_run_dry() -> None:
