@@ -17,7 +17,6 @@ import compileall
 import json
 import os
 import resource
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,8 +28,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 from tests.support.commands import environment
-from tests.support.dovecot import PASSWORD, Dovecot, dovecot, server_user
+from tests.support.dovecot import Dovecot, dovecot, server_user
 from tests.support.imap import BARE, crlf
+from tests.support.isync import has_mbsync, mbsync_command
 from tests.support.mail import letter
 
 import postroom
@@ -86,15 +86,7 @@ def timed(command: Sequence[str], env: Mapping[str, str]) -> tuple[float, float]
 
 
 def by_mbsync(server: Dovecot, folder: Path) -> list[tuple[float, float]]:
-    config = folder / "mbsyncrc"
-    config.write_text(
-        f"IMAPAccount a\nHost 127.0.0.1\nPort {server.port}\nUser {server.email}\nPass {PASSWORD}\nSSLType None\n"
-        "AuthMechs PLAIN\n\nIMAPStore far\nAccount a\n\n"
-        f"MaildirStore near\nPath {folder}/mail/\nInbox {folder}/mail/INBOX\nSubFolders Verbatim\n\n"
-        "Channel all\nFar :far:\nNear :near:\nPatterns *\nCreate Near\nSync Pull\nSyncState *\n"
-    )
-    (folder / "mail").mkdir()
-    command = ["mbsync", "-q", "-c", str(config), "all"]
+    command = mbsync_command(server, folder)
     first, again = (timed(command, dict(os.environ)) for _ in range(2))
     return [first, again, again]
 
@@ -144,7 +136,7 @@ def main() -> None:
     parser.add_argument("--folders", type=int, default=50)
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
-    if shutil.which("mbsync") is None:
+    if not has_mbsync():
         raise SystemExit("mbsync is not installed (apt-get install isync)")
     runs = asyncio.run(measure(chosen.messages, chosen.folders))
     table = Table(

@@ -7,13 +7,15 @@ opaque place in the mailbox's history of changes. Errors are those of `mailboxes
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from postroom.domain.errors import PostroomError
+from postroom.mailboxes.errors import CallRefused, Gone
 from postroom.mailboxes.limiter import Limiter
 from postroom.mailboxes.ports import PriorityLane
 
@@ -183,6 +185,22 @@ class MailboxChange:
     move: Move | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """What `Mailbox.append` is given."""
+
+    raw: bytes
+    label_ids: frozenset[LabelId] = frozenset()
+    thread_id: str | None = None
+    received: datetime | None = None
+
+
+AppendResult = MessageId | PostroomError | None
+"""The id that a message got, or why it got none; None for one that was not begun, because another met a problem of the
+whole mailbox."""
+R = TypeVar("R")
+
+
 class Mailbox(Protocol):
     """One account's mailbox. `lane` says how urgent its calls are; `at` gives the same mailbox in another lane."""
 
@@ -260,6 +278,35 @@ class Mailbox(Protocol):
         out labels that only it gives; read the message back to see. Without it the message arrives now. Raises Gone or
         CallRefused where there is no such thread.
         """
+
+    async def append_all(self, messages: Sequence[NewMessage]) -> Sequence[AppendResult]:
+        """As `append`, for several: a result for each, in order. Raises only before the first of them is begun."""
+
+
+async def append_each(
+    messages: Sequence[NewMessage], append: Callable[[NewMessage], Awaitable[R]], at_once: int
+) -> list[R | PostroomError | None]:
+    """Append so many at a time. After the first problem that is not one message's own no more are begun."""
+    results: list[R | PostroomError | None] = [None] * len(messages)
+    left = iter(enumerate(messages))
+    is_stopped = False
+
+    async def work() -> None:
+        nonlocal is_stopped
+        for number, message in left:
+            try:
+                results[number] = await append(message)
+            except PostroomError as error:
+                results[number] = error
+                is_stopped |= not isinstance(error, CallRefused | Gone)
+            if is_stopped:
+                return
+
+    ended = await asyncio.gather(*(work() for _ in range(at_once)), return_exceptions=True)
+    for raised in ended:
+        if raised is not None:
+            raise raised
+    return results
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,7 +203,8 @@ class AlertChanges:
 
 def alerts_of(tx: Tx, account_id: str) -> list[AlertRecord]:
     """Every alert that the account ever had, each condition once; those in force first, the newest first."""
-    rows = tx.execute(select(sync_alerts).where(sync_alerts.c.account_id == account_id)).all()
+    query = select(sync_alerts).where(sync_alerts.c.account_id == account_id)
+    rows = tx.shared(("sync alerts", account_id), lambda: tx.execute(query).all())
     records = sorted((_record(row) for row in rows), key=lambda each: each.raised_at, reverse=True)
     return sorted(records, key=lambda each: not each.is_in_force)
 

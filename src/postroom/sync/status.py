@@ -17,14 +17,12 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from opentelemetry.metrics import CallbackOptions, Observation
-from sqlalchemy import select
 
 from postroom.accounts.account import Account
-from postroom.accounts.history import Duty, LiveTrouble, live_trouble, open_gap
+from postroom.accounts.history import LiveTrouble, changes_cursor, live_trouble, open_gap
 from postroom.accounts.troubled import troubled_number
 from postroom.archive.backend import ArchiveBackend
 from postroom.db import Database, Tx
-from postroom.db.tables.accounts import history_cursors
 from postroom.domain.clock import Clock
 from postroom.domain.series import Series
 from postroom.mailboxes.gmail.methods import MINUTE_S, PROFILES, GmailMethod, ProfileName, QuotaProfile
@@ -303,11 +301,7 @@ class SyncStatus:
 def status_of(tx: Tx, account: Account, now: datetime) -> SyncStatus:
     state = find_state(tx, account.id)
     slices = slices_of(tx, account.id)
-    cursor = tx.execute(
-        select(history_cursors).where(
-            history_cursors.c.account_id == account.id, history_cursors.c.duty == Duty.CHANGES
-        )
-    ).one_or_none()
+    cursor = changes_cursor(tx, account.id)
     trouble = live_trouble(tx, account.id)
     is_read = cursor is not None and cursor.lease_expires_at is not None and cursor.lease_expires_at > now
     gap = open_gap(tx, account.id)

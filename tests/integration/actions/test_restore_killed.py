@@ -210,4 +210,13 @@ def _flags(labels: frozenset[str]) -> tuple[bool, bool]:
 async def test_a_mailbox_moves_from_gmail_to_another_server_with_the_same_hashes_at_the_end(
     tmp_path: Path, worker: KilledWorker, database_factory: DatabaseFactory
 ) -> None:
-    assert await check_round_trip(tmp_path, worker, database_factory, 40, steps=250) > 0
+    assert await check_round_trip(tmp_path, worker, database_factory, 40, steps=60) > 0
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(3_000)
+@pytest.mark.req("IM-8", "IM-9")
+async def test_5_000_messages_move_from_gmail_to_another_server_through_many_kills(
+    tmp_path: Path, worker: KilledWorker, database_factory: DatabaseFactory
+) -> None:
+    assert await check_round_trip(tmp_path, worker, database_factory, 5_000, steps=600) > 10

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from postroom.mailboxes.errors import Gone, HistoryExpired
+from postroom.domain.errors import PostroomError
+from postroom.mailboxes.errors import CallRefused, Gone, HistoryExpired, MailboxUnavailable
 from postroom.mailboxes.gmail.mailbox import GmailMailbox
 from postroom.mailboxes.labels import LabelNames
 from postroom.mailboxes.ports import PriorityLane
@@ -23,8 +24,10 @@ from postroom.mailboxes.protocol import (
     MailboxChange,
     MissingMessage,
     Move,
+    NewMessage,
     RemoteMessage,
     Span,
+    append_each,
 )
 from postroom.mailboxes.reader import compare, gone_of
 from postroom.sim.gmail.server import running_sim
@@ -190,6 +193,23 @@ async def test_what_is_appended_is_there_as_it_was_given(provider: Provider) -> 
     assert (found.raw, found.label_ids) == (raw, frozenset({"INBOX", "UNREAD"}))
 
 
+@pytest.mark.req("IM-2", "IM-8")
+async def test_messages_that_are_appended_together_each_get_their_own_id_and_labels(provider: Provider) -> None:
+    label = await provider.mailbox.create_label("Together")
+    chosen = [
+        frozenset({"INBOX", "UNREAD"}),
+        frozenset({label.id}),
+        frozenset({"INBOX", label.id}),
+        frozenset({"STARRED", label.id}),
+    ]
+    new = [NewMessage(crlf(letter(f"Together {number}")), chosen[number % 4]) for number in range(9)]
+    ids = [str(each) for each in await provider.mailbox.append_all(new)]
+    assert len(set(ids)) == len(new)
+    for message_id, given in zip(ids, new, strict=True):
+        found = await one(provider.mailbox, message_id, Detail.RAW)
+        assert (found.raw, found.label_ids) == (given.raw, given.label_ids)
+
+
 async def test_labels_have_names_and_an_unknown_id_has_none(provider: Provider) -> None:
     assert {"INBOX": "INBOX", "TRASH": "TRASH"}.items() <= {
         each.id: each.name for each in await provider.mailbox.labels()
@@ -207,3 +227,20 @@ async def test_comparing_finds_what_was_relabelled_and_what_is_gone(provider: Pr
     found = await compare(box, names, known)
     assert found.relabelled == {changed: known[changed] | {"STARRED"}}
     assert list(found.gone) == await gone_of(box, [same, changed, gone]) == [gone]
+
+
+@pytest.mark.req("IM-8")
+@pytest.mark.parametrize(
+    ("problem", "begun"), [(CallRefused("too large", status=0, reason="size"), 6), (MailboxUnavailable("no"), 2)]
+)
+async def test_only_a_problem_of_the_whole_mailbox_keeps_messages_from_being_appended(
+    problem: PostroomError, begun: int
+) -> None:
+    async def append(message: NewMessage) -> str:
+        if message.raw == b"1":
+            raise problem
+        return message.raw.decode()
+
+    found = await append_each([NewMessage(str(number).encode()) for number in range(6)], append, at_once=1)
+    expected = ["0", problem, "2", "3", "4", "5"]
+    assert found == [*expected[:begun], *[None] * (6 - begun)]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+import json
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from postroom.accounts.account import Account
 from postroom.db import Database, Tx
@@ -31,6 +31,7 @@ from postroom.sync.alerts import (
 from postroom.sync.fetch import record_bad
 from postroom.sync.slices import Granularity, Slice
 from postroom.sync.state import add_counters, begin_walk
+from postroom.telemetry import logs
 from tests.support.databases import on_sqlite
 from tests.support.mail import mailbox
 from tests.support.sync import new_account, synced_account
@@ -48,20 +49,21 @@ async def account(database: Database, clock: ManualClock) -> Account:
 class Told:
     """What was told, as the log shows it."""
 
-    def __init__(self, events: list[Any]) -> None:
-        self._events = events
+    def __init__(self) -> None:
+        self._written = io.StringIO()
+        logs.configure(stream=self._written)
 
     def take(self) -> list[str]:
         """The conditions that were told since the last look."""
-        found = [str(each["condition"]) for each in self._events if each["event"] == "sync.alert"]
-        self._events.clear()
-        return found
+        events = [json.loads(line) for line in self._written.getvalue().splitlines()]
+        self._written.seek(0)
+        self._written.truncate()
+        return [str(each["condition"]) for each in events if each["event"] == "sync.alert"]
 
 
 @pytest.fixture
-def told() -> Iterator[Told]:
-    with capture_logs() as events:
-        yield Told(events)
+def told() -> Told:
+    return Told()
 
 
 def alarm_of(database: Database, account: Account, clock: ManualClock, **settings: Any) -> SyncMonitor:

@@ -1,11 +1,13 @@
-"""A mailbox on Dovecot is synced while sync and server are killed, folders are numbered anew and renamed, and another
-client deletes, flags and delivers: in the end the archive has what the server has, each message once."""
+"""A mailbox on Dovecot is synced while sync and server are killed, folders are numbered anew and renamed, and other
+clients, mbsync among them where it is installed, delete, flag and deliver: in the end the archive has what the server
+has, each message once."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import random
+import tempfile
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,6 +27,7 @@ from postroom.sync.state import find_state
 from tests.support.commands import PostroomProcess, command
 from tests.support.dovecot import Dovecot, append, dovecot, server_user
 from tests.support.imap import crlf
+from tests.support.isync import has_mbsync, star_with_mbsync
 from tests.support.mail import OWNER, letter
 from tests.support.whole_product import LONG_AGO
 
@@ -78,7 +81,7 @@ class TroubledMailbox:
 
     def trouble(self, kind: int) -> None:
         folder = self.dice.choice(self.folders)
-        match kind % 6:
+        match kind % 7:
             case 0:
                 self.server.kill()
                 self.server.start()
@@ -103,6 +106,9 @@ class TroubledMailbox:
                 with self.server.client() as client:
                     for _ in range(5):
                         append(client, self._letter(), received=FIRST + self.written)
+            case 6 if has_mbsync():
+                with tempfile.TemporaryDirectory() as name:
+                    assert star_with_mbsync(self.server, Path(name), folder, 3)
 
     async def known(self) -> int:
         query = select(func.count()).where(mailbox_places.c.message_id.is_not(None))
@@ -118,17 +124,18 @@ class TroubledMailbox:
         self.watermarks.append(0 if state is None else state.watermark)
 
     def truth(self) -> dict[str, set[str]]:
-        """What the server holds: the folders of each message, by its hash, and whether it was read."""
+        """What the server holds: the folders of each message, by its hash, whether it was read, and whether it is
+        starred."""
         found: dict[str, set[str]] = defaultdict(set)
         names = {"": "INBOX", "Sent": "SENT", "Trash": "TRASH", "Junk": "SPAM", "Drafts": "DRAFT"}
-        seen: dict[str, bool] = defaultdict(bool)
+        flags: dict[str, set[str]] = defaultdict(set)
         for path in self.server.maildir.rglob("*"):
             if path.is_file() and path.parent.name in ("cur", "new"):
                 folder = path.parent.parent.name.removeprefix(".") if path.parent.parent != self.server.maildir else ""
                 key = digest(crlf(path.read_bytes()))
                 found[key].add(names.get(folder, folder))
-                seen[key] |= "S" in path.name.partition(":2,")[2]
-        return {key: labels if seen[key] else labels | {"UNREAD"} for key, labels in found.items()}
+                flags[key] |= set(path.name.partition(":2,")[2])
+        return {key: labels | _shown(flags[key]) for key, labels in found.items()}
 
     def archived(self) -> dict[str, set[str]]:
         with open_archive(self.app.settings) as backend, backend.reader() as reader:
@@ -136,6 +143,11 @@ class TroubledMailbox:
             assert len(set(ids)) == len(ids), "a message is in the archive twice"
             found = reader.find_many(OWNER, ids)
         return {key: set(each.labels) for key, each in found.items() if each.deleted_at_source is None}
+
+
+def _shown(flags: set[str]) -> set[str]:
+    """The labels that flags of a Maildir stand for."""
+    return ({"STARRED"} if "F" in flags else set()) | (set() if "S" in flags else {"UNREAD"})
 
 
 @asynccontextmanager
@@ -156,7 +168,7 @@ SIZES = [int(each) for each in os.environ.get("IMAP_CHAOS_SIZES", "600,20000,100
 @pytest.mark.req("IM-3", "IM-7")
 @pytest.mark.chaos
 @pytest.mark.timeout(7_200)
-@pytest.mark.parametrize(("size", "rounds"), [(size, max(3, min(size // 800, 40))) for size in SIZES])
+@pytest.mark.parametrize(("size", "rounds"), [(size, max(4, min(size // 800, 40))) for size in SIZES])
 async def test_whatever_happens_the_archive_ends_as_the_mailbox(tmp_path: Path, size: int, rounds: int) -> None:
     home = tmp_path / "home"
     async with troubled_mailbox(home, size, folders=40) as (box, account_id):
@@ -181,3 +193,5 @@ async def test_whatever_happens_the_archive_ends_as_the_mailbox(tmp_path: Path, 
         assert archived.keys() == truth.keys()
         assert archived == truth
         assert box.watermarks == sorted(box.watermarks)
+        verified = await command(home, "verify", "--against-source", **QUICK)
+        assert verified.code == 0, verified.stdout + verified.stderr

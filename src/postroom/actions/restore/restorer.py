@@ -27,6 +27,7 @@ from postroom.domain.actions import ItemState
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable
 from postroom.mailboxes.errors import CallRefused, Gone, LoginNeeded
 from postroom.mailboxes.ports import PriorityLane
+from postroom.mailboxes.protocol import AppendResult
 from postroom.queue import JobContext, LeaseLost, Postponed
 from postroom.queue.job import Json, describe
 from postroom.settings import RestoreSettings
@@ -35,8 +36,9 @@ from postroom.telemetry import logs
 log = logs.get(__name__)
 
 _AT_ONCE = 20
+_TOGETHER = 100
+"""Messages at once where the mailbox has no conversations, and takes and returns many in a few commands."""
 _BYTES_AT_ONCE = 32 << 20
-_CALLS_AT_ONCE = 6
 _TRASHED_AT_ONCE = 100
 _SWITCHED_OFF = timedelta(minutes=1)
 _PAUSE = timedelta(seconds=5)
@@ -145,7 +147,8 @@ class _RestoreWork:
 
     async def _items(self, run: RestoreRun, state: ItemState) -> list[RestoreItem]:
         """Some of these, as many as fit into memory together."""
-        found = await self._read(lambda tx: runs.items_in(tx, run.id, [state], _AT_ONCE))
+        most = _AT_ONCE if self._target.has_threads else _TOGETHER
+        found = await self._read(lambda tx: runs.items_in(tx, run.id, [state], most))
         size, some = 0, list[RestoreItem]()
         for item in found:
             if some and size + item.size > _BYTES_AT_ONCE:
@@ -251,50 +254,48 @@ class _RestoreWork:
         await self._append_all(run, [each for each in ready if each.item.position not in there])
 
     async def _append_all(self, run: RestoreRun, ready: Sequence[ToPlace]) -> None:
-        """Several conversations at a time, each from its oldest message on. After the first problem that concerns the
-        whole mailbox no more are begun."""
-        conversations: dict[str, list[ToPlace]] = defaultdict(list)
+        """Each conversation from its oldest message on: the mailbox says which conversation that began, and the others
+        follow together."""
+        left: dict[str, list[ToPlace]] = defaultdict(list)
         for each in ready:
-            conversations[each.item.thread_id or each.item.key].append(each)
-        known = await self._read(lambda tx: runs.target_threads(tx, run.id, list(conversations)))
-        slots, problems = asyncio.Semaphore(_CALLS_AT_ONCE), list[PostroomError]()
+            left[each.item.thread_id or each.item.key].append(each)
+        threads = await self._read(lambda tx: runs.target_threads(tx, run.id, list(left)))
+        while left:
+            alone = self._target.has_threads
+            now = {key: mine[:1] if alone and key not in threads else mine for key, mine in left.items()}
+            left = {key: mine[len(now[key]) :] for key, mine in left.items() if len(mine) > len(now[key])}
+            try:
+                placed = await self._append_some(
+                    [(each, threads.get(key) or _own_thread(run, each)) for key, some in now.items() for each in some]
+                )
+                begun = {key: placed[at] for key in left if (at := now[key][0].item.position) in placed}
+                found = await self._target.threads_of(list(begun.values()))
+                threads |= {key: found[message_id] for key, message_id in begun.items() if message_id in found}
+            except PostroomError:
+                later = [_as_appending(each.item) for mine in left.values() for each in mine]
+                await self._write_each(later, _put_off)
+                raise
 
-        async def place(thread_id: str, mine: Sequence[ToPlace]) -> None:
-            own = mine[0].item.thread_id if run.source == run.target else ""
-            thread = known.get(thread_id) or own or None
-            async with slots:
-                for number, each in enumerate(mine):
-                    if problems:
-                        await self._write_each([_as_appending(each.item)], _put_off)
-                        continue
-                    try:
-                        message_id = await self._append(each, thread or None)
-                        if message_id and thread_id not in known and number + 1 < len(mine):
-                            thread = known[thread_id] = await self._target.thread_of(message_id)
-                    except PostroomError as problem:
-                        problems.append(problem)
-
-        work = (place(thread_id, mine) for thread_id, mine in conversations.items())
-        ended = await asyncio.gather(*work, return_exceptions=True)
-        for raised in [each for each in ended if each is not None] + problems:
-            raise raised
-
-    async def _append(self, each: ToPlace, thread_id: str | None) -> str | None:
-        """The id that it got, or None where the mailbox refuses this one message; what became of it is written. Raises
-        what concerns the mailbox as a whole."""
-        item = _as_appending(each.item)
+    async def _append_some(self, placed: Sequence[tuple[ToPlace, str | None]]) -> dict[int, str]:
+        """By position, the ids that these got; what became of each is written. Raises what concerns the mailbox as a
+        whole. One that may have been added stays as it is, to be looked for."""
+        results: Sequence[AppendResult]
         try:
-            message_id = await self._target.append(each, thread_id)
-        except CallRefused as error:
-            refused: _Step = (ItemState.FAILED, None, {"detail": error.message})
-            await self._write_each([item], lambda _: refused)
-            return None
+            results = await self._target.append_all(placed)
         except PostroomError as error:
-            if did_not_happen(error):
-                await self._write_each([item], _put_off)
-            raise
-        await self._write_each([item], lambda _: (ItemState.APPENDED, message_id, {}))
-        return message_id
+            if not did_not_happen(error):
+                raise
+            results = [error] * len(placed)
+        known: list[tuple[RestoreItem, _Step]] = []
+        for (each, _), result in zip(placed, results, strict=True):
+            if (step := _appended(result)) is not None:
+                known.append((_as_appending(each.item), step))
+        steps = {item.position: step for item, step in known}
+        await self._write_each([item for item, _ in known], lambda item: steps[item.position])
+        for result in results:
+            if isinstance(result, PostroomError) and not isinstance(result, CallRefused):
+                raise result
+        return {at: target_id for at, (_, target_id, _) in steps.items() if target_id is not None}
 
     # Taking back
 
@@ -328,6 +329,8 @@ class _RestoreWork:
 
     async def _write_each(self, items: Sequence[RestoreItem], step: Callable[[RestoreItem], _Step]) -> None:
         """The next state of each, in one transaction under the job's claim."""
+        if not items:
+            return
         now, steps = self._clock.now(), [(item, *step(item)) for item in items]
 
         def write(tx: Tx) -> None:
@@ -346,6 +349,19 @@ _Step = tuple[ItemState, str | None, dict[str, object]]
 def _put_off(item: RestoreItem) -> _Step:
     """It is not in the mailbox, and will be put there later."""
     return ItemState.PLANNED, None, {}
+
+
+def _appended(result: AppendResult) -> _Step | None:
+    """None where it may have been added and is not known."""
+    match result:
+        case str():
+            return ItemState.APPENDED, result, {}
+        case CallRefused():
+            return ItemState.FAILED, None, {"detail": result.message}
+        case PostroomError() if not did_not_happen(result):
+            return None
+        case _:
+            return ItemState.PLANNED, None, {}
 
 
 def _settled(added: Mapping[int, str], item: RestoreItem) -> _Step:
@@ -367,6 +383,10 @@ def _judged(item: RestoreItem, each: ToPlace, here: ReadBack) -> _Step:
     if not here.has_bytes_of(each.wanted):
         return ItemState.FAILED, item.target_id, {**values, "detail": "the mailbox gave back other bytes"}
     return ItemState.VERIFIED, item.target_id, {**values, "differences": differences(each.wanted, here) or None}
+
+
+def _own_thread(run: RestoreRun, each: ToPlace) -> str | None:
+    return each.item.thread_id if run.source == run.target else None
 
 
 def _as_appending(item: RestoreItem) -> RestoreItem:

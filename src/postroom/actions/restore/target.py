@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from postroom.actions.restore.items import ReadBack, RestoreItem, Wanted, fingerprint
@@ -25,7 +25,16 @@ from postroom.mailboxes.errors import (
     PermissionMissing,
 )
 from postroom.mailboxes.labels import LabelNames
-from postroom.mailboxes.protocol import Detail, Mailbox, MailboxChange, Move, RemoteMessage, Span
+from postroom.mailboxes.protocol import (
+    AppendResult,
+    Detail,
+    Mailbox,
+    MailboxChange,
+    Move,
+    NewMessage,
+    RemoteMessage,
+    Span,
+)
 from postroom.mailboxes.reader import sort_results
 
 _MOST_CANDIDATES = 50
@@ -66,7 +75,8 @@ class TargetMailbox:
         self._ids: dict[str, str] | None = None
         self._refused_labels: set[str] = set()
         self._refused_threads: set[str] = set()
-        self._has_threads = True
+        self.has_threads = True
+        """As far as is known."""
 
     async def cursor(self) -> str:
         """A place in the mailbox's history from which everything that is added later can be found."""
@@ -132,23 +142,40 @@ class TargetMailbox:
 
     # What is put there
 
-    async def append(self, each: ToPlace, thread_id: str | None) -> str:
-        """The id that it got. A conversation that the mailbox does not have, or does not accept, is left out."""
-        labels = await self.label_ids(each.item.labels)
-        if thread_id is not None and thread_id not in self._refused_threads:
-            try:
-                return await self.mailbox.append(each.raw, labels, thread_id, each.item.date)
-            except (Gone, CallRefused):
-                self._refused_threads.add(thread_id)
-        return await self.mailbox.append(each.raw, labels, None, each.item.date)
+    async def append_all(self, placed: Sequence[tuple[ToPlace, str | None]]) -> Sequence[AppendResult]:
+        """Messages, each with its conversation: one that the mailbox does not have, or does not accept, is left out.
+        Raises only before the first of them is begun."""
+        new = [
+            NewMessage(
+                each.raw, frozenset(await self.label_ids(each.item.labels)), self._usable(thread), each.item.date
+            )
+            for each, thread in placed
+        ]
+        results = list(await self.mailbox.append_all(new))
+        refused = [
+            number
+            for number, result in enumerate(results)
+            if new[number].thread_id is not None and isinstance(result, Gone | CallRefused)
+        ]
+        if refused:
+            self._refused_threads.update(str(new[number].thread_id) for number in refused)
+            again = await self.mailbox.append_all([replace(new[number], thread_id=None) for number in refused])
+            for number, result in zip(refused, again, strict=True):
+                results[number] = result
+        return results
 
-    async def thread_of(self, message_id: str) -> str:
-        """The conversation that the mailbox put it into; empty where it has none, and then it is not asked again."""
-        if self._has_threads:
-            found = (await self.mailbox.get(message_id, Detail.FLAGS)).thread_id
-            self._has_threads = bool(found)
-            return found
-        return ""
+    def _usable(self, thread_id: str | None) -> str | None:
+        return None if not thread_id or thread_id in self._refused_threads else thread_id
+
+    async def threads_of(self, ids: Sequence[str]) -> dict[str, str]:
+        """By id, the conversations that the mailbox put these into; none where it has no conversations."""
+        if not ids:
+            return {}
+        results = sort_results(await self.mailbox.fetch(ids, Detail.FLAGS))
+        for error in results.failed.values():
+            raise error
+        self.has_threads = any(message.thread_id for message in results.got)
+        return {message.id: message.thread_id for message in results.got if message.thread_id}
 
     async def take_out_of_trash(self, item: RestoreItem) -> None:
         """Raises Gone where it no longer is in the mailbox."""

@@ -164,7 +164,7 @@ def plan(account: AccountOption = None, json: JsonOption = False) -> None:
 
     async def run(app: App) -> None:
         chosen = await chosen_accounts(app, account)
-        with errors.status("asking Gmail ..."):
+        with errors.status("asking the mailbox ..."):
             found = [await app.sync.estimate(each) for each in chosen]
         if json:
             print_json([_estimate_json(each) for each in found])
@@ -385,7 +385,7 @@ def _print_estimate(estimate: SyncEstimate) -> None:
     fits = "" if estimate.fits else "  NOT ENOUGH: free some space, or set POSTROOM_HOME to a larger disk"
     free = " in the database" if estimate.free_bytes is None else f" of {size(estimate.free_bytes)} free{fits}"
     facts = {
-        "at Gmail": f"{estimate.messages:,} messages, as Gmail counts them",
+        "at the source": f"{estimate.messages:,} messages, as it counts them",
         "in the archive": f"{estimate.stored:,} already; {estimate.bad:,} listed as bad",
         "to fetch": f"about {estimate.to_fetch:,} messages",
         "slices": f"{estimate.slices:,}, one a {estimate.granularity}",

@@ -33,7 +33,9 @@ def verify(
     ] = False,
     against_source: Annotated[
         bool,
-        typer.Option("--against-source", help="Also ask Gmail for every id below the watermark, and list the gaps."),
+        typer.Option(
+            "--against-source", help="Also ask the mailbox for every id below the watermark, and list the gaps."
+        ),
     ] = False,
     json: JsonOption = False,
 ) -> None:

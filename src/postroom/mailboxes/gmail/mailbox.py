@@ -7,7 +7,7 @@ sent mail is found by a header of our own, in its thread or among the latest sen
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from postroom.domain.errors import BadInput
@@ -77,6 +77,7 @@ _FORMATS = {
 }
 _LABEL_ID = re.compile(r"Label_\d+")
 _CONFLICT = 409
+_APPENDED_AT_ONCE = 6
 _ONLY_BY_GMAIL = frozenset({"SENT", "DRAFT", "CHAT"})
 """Labels that Gmail gives and takes itself."""
 
@@ -226,6 +227,12 @@ class GmailMailbox:
             dated_by_header=received is not None,
         )
         return added.id
+
+    async def append_all(self, messages: Sequence[protocol.NewMessage]) -> Sequence[protocol.AppendResult]:
+        def append(each: protocol.NewMessage) -> Awaitable[protocol.MessageId]:
+            return self.append(each.raw, each.label_ids, each.thread_id, each.received)
+
+        return await protocol.append_each(messages, append, _APPENDED_AT_ONCE)
 
 
 def _label(label: resources.GmailLabel) -> protocol.MailboxLabel:

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from postroom.mailboxes.errors import CallRefused, LabelGone, MailboxUnavailable
 from postroom.mailboxes.imap.connection import ImapConnection
-from postroom.mailboxes.imap.folders import open_folder
+from postroom.mailboxes.imap.folders import date_text, open_folder
 from postroom.mailboxes.imap.places import (
     FLAGGED,
     GMAIL_LABEL,
@@ -31,11 +31,12 @@ from postroom.mailboxes.imap.places import (
     Place,
     PlaceKey,
     archive_of,
+    digest,
     gmail_label,
 )
 from postroom.mailboxes.imap.reading import Connect
-from postroom.mailboxes.imap.wire import ResponseCode, UidSet, WireError, encode_folder, flag_list, quoted
-from postroom.mailboxes.protocol import LabelId, MailboxChange, MessageId, Move
+from postroom.mailboxes.imap.wire import Literal, ResponseCode, UidSet, WireError, encode_folder, flag_list, quoted
+from postroom.mailboxes.protocol import LabelId, MailboxChange, MessageId, Move, NewMessage
 
 _SHOWN_FLAGS = {SEEN: "\\Seen", FLAGGED: "\\Flagged"}
 FolderRef = str | FolderRole
@@ -162,6 +163,34 @@ def flags_for(labels: frozenset[LabelId]) -> list[str]:
     flags += [] if UNREAD in labels else ["\\Seen"]
     flags += ["\\Flagged"] if STARRED in labels else []
     return [*flags, "\\Draft"] if "DRAFT" in labels else flags
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Uploaded:
+    """A message that the server has taken."""
+
+    folder: FolderState
+    uid: int | None
+    """None where the server does not say which one it gave."""
+    digest: MessageId
+    """Of what was sent."""
+    more: frozenset[LabelId]
+    """Of the further folders where it shall lie."""
+
+    def key(self, folders: Folders) -> PlaceKey | None:
+        now = folders.get(self.folder.id, self.folder)
+        return None if self.uid is None else (now.id, now.uidvalidity, self.uid)
+
+
+async def append_message(
+    connection: ImapConnection, message: NewMessage, folder: FolderState, more: frozenset[LabelId]
+) -> Uploaded:
+    """To one folder; `more` is kept for later."""
+    date = [] if message.received is None else [date_text(message.received)]
+    flags = flag_list(flags_for(message.label_ids))
+    answer = await connection.command(b"APPEND", quoted(folder.wire), flags, *date, Literal(message.raw), changes=True)
+    code = answer.codes().get("APPENDUID")
+    return Uploaded(folder, None if code is None else code.number(1), digest(message.raw), more)
 
 
 CopiedPlaces = dict[PlaceKey, MessageId]

@@ -27,11 +27,11 @@ from postroom.mailboxes.imap.changing import (
     CopiedPlaces,
     FolderRef,
     PlanRunner,
-    flags_for,
+    Uploaded,
+    append_message,
     folder_labels,
     plan_change,
 )
-from postroom.mailboxes.imap.folders import date_text
 from postroom.mailboxes.imap.places import (
     GMAIL_LABEL,
     IMPORTANT,
@@ -65,7 +65,7 @@ from postroom.mailboxes.imap.searching import (
     searched_nodes,
 )
 from postroom.mailboxes.imap.session import ImapSession
-from postroom.mailboxes.imap.wire import Literal, encode_folder, flag_list, quoted
+from postroom.mailboxes.imap.wire import encode_folder, quoted
 from postroom.mailboxes.limiter import Limiter
 from postroom.mailboxes.ports import PriorityLane
 from postroom.reading.mail import read_headers
@@ -75,6 +75,7 @@ log = logs.get(__name__)
 
 _BATCH = 100
 _PAGE_OF_CHANGES = 500
+_UPLOADS_AT_ONCE = 3
 _FOLDERS_KNOWN_S = 10.0
 """Before a message is appended: a folder that was deleted within this time is refused by the server."""
 _LEFT_OUT = frozenset({FolderRole.TRASH, FolderRole.SPAM})
@@ -429,52 +430,66 @@ class ImapMailbox:
         received: datetime | None = None,
     ) -> protocol.MessageId:
         """The id is that of the bytes as the server gives them back. IMAP has no threads, so `thread_id` is ignored."""
-        labels = frozenset(label_ids)
+        [result] = await self.append_all([protocol.NewMessage(raw, frozenset(label_ids), None, received)])
+        if isinstance(result, PostroomError):
+            raise result
+        return str(result)
+
+    async def append_all(self, messages: Sequence[protocol.NewMessage]) -> Sequence[protocol.AppendResult]:
+        """All are uploaded first, and then read back together."""
         folders = await self._session.refresh(self._lane, max_age_s=_FOLDERS_KNOWN_S)
-        first, *others = [await self._folder(each, folders) for each in folder_labels(labels, folders)]
-        date = [] if received is None else [date_text(received)]
-        async with self._session.connect(self._lane) as connection:
-            answer = await connection.command(
-                b"APPEND", quoted(first.wire), flag_list(flags_for(labels)), *date, Literal(raw), changes=True
-            )
-        code = answer.codes().get("APPENDUID")
-        uid = None if code is None else code.number(1)
-        more = frozenset(label for each in others if (label := each.label_id) is not None)
+        targets: dict[frozenset[protocol.LabelId], list[FolderState]] = {}
+        for labels in {each.label_ids for each in messages}:
+            targets[labels] = [await self._folder(ref, folders) for ref in folder_labels(labels, folders)]
+
+        async def upload(message: protocol.NewMessage) -> Uploaded:
+            first, *others = targets[message.label_ids]
+            more = frozenset(label for each in others if (label := each.label_id) is not None)
+            async with self._session.connect(self._lane) as connection:
+                return await append_message(connection, message, first, more)
+
+        uploaded = await protocol.append_each(messages, upload, _UPLOADS_AT_ONCE)
+        results: list[protocol.AppendResult] = [None if isinstance(each, Uploaded) else each for each in uploaded]
+        done = {number: each for number, each in enumerate(uploaded) if isinstance(each, Uploaded)}
         try:
-            message_id = await self._appended(first, uid, digest(raw))
-            if more:
-                await self.modify([message_id], protocol.MailboxChange(add=more))
+            found = await self._appended(list(done.values()))
         except (LoginNeeded, MailboxThrottled) as error:
             error.may_have_happened = True
-            raise
+            found = dict.fromkeys(done.values(), error)
         except PostroomError as error:
             wait = error.retry_after if isinstance(error, Retryable) else None
             problem = f"The message was added, and then: {error.message}"
-            raise MailboxUnavailable(problem, retry_after=wait, may_have_happened=True) from error
-        return message_id
+            found = dict.fromkeys(done.values(), MailboxUnavailable(problem, retry_after=wait, may_have_happened=True))
+        for number, each in done.items():
+            results[number] = found[each]
+        return results
 
-    async def _appended(self, folder: FolderState, uid: int | None, expected: protocol.MessageId) -> protocol.MessageId:
+    async def _appended(self, uploaded: Sequence[Uploaded]) -> dict[Uploaded, protocol.AppendResult]:
+        """The ids of what was uploaded, as the server gives it back; then its copies in further folders."""
         folders = await self._refresh()
-        if uid is None:
-            return await self._found_again(folder, folders, expected)
-        now = folders.get(folder.id, folder)
-        for place in await self._store.places_at([(now.id, now.uidvalidity, uid)]):
-            known = {} if place.message_id else await self._session.reader(self._lane).identify([place], folders)
-            found = place.message_id or known.get(place.key)
-            if found is not None:
-                return found
-        raise MailboxUnavailable("it is not found again")
-
-    async def _found_again(
-        self, folder: FolderState, folders: Folders, expected: protocol.MessageId
-    ) -> protocol.MessageId:
-        """Where the server does not say which UID it gave."""
-        places = await self._store.places(folder.id)
-        unknown = [place for place in places if place.message_id is None]
-        known = await self._session.reader(self._lane).identify(unknown, folders)
-        if expected in {*known.values(), *(place.message_id for place in places)}:
-            return expected
-        raise MailboxUnavailable("it is not found again")
+        places = await self._store.places_at([key for each in uploaded if (key := each.key(folders)) is not None])
+        unread = [place for place in places if place.message_id is None]
+        unnumbered = {each.folder.id for each in uploaded if each.uid is None}
+        unread += (
+            [place for place in await self._store.unknown() if place.folder_id in unnumbered] if unnumbered else []
+        )
+        known = await self._session.reader(self._lane).identify(unread, folders) if unread else {}
+        known |= {place.key: place.message_id for place in places if place.message_id is not None}
+        expected = await self._store.places_of({each.digest for each in uploaded if each.uid is None})
+        there = {(place.folder_id, place.message_id) for place in expected}
+        lost = MailboxUnavailable("The message was added, and is not found again", may_have_happened=True)
+        found: dict[Uploaded, protocol.AppendResult] = {}
+        for each in uploaded:
+            is_there = (each.folder.id, each.digest) in there
+            message_id = known.get(key) if (key := each.key(folders)) is not None else each.digest if is_there else None
+            found[each] = message_id or lost
+        by_labels: dict[frozenset[protocol.LabelId], list[protocol.MessageId]] = defaultdict(list)
+        for each, result in found.items():
+            if each.more and isinstance(result, str):
+                by_labels[each.more].append(result)
+        for labels, ids in by_labels.items():
+            await self.modify(list(dict.fromkeys(ids)), protocol.MailboxChange(add=labels))
+        return found
 
     async def _folder(self, ref: FolderRef, folders: Folders) -> FolderState:
         return await self._make_folder(ref) if isinstance(ref, FolderRole) else folders[ref]
