@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import NamedTuple, cast
 
 from postroom.archive.messages import IncomingMail
@@ -137,8 +138,9 @@ class Texts(NamedTuple):
     list: str
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedMail:
+class PreparedMail(NamedTuple):
+    """A tuple, because one is made for every message, and again after it came from another process."""
+
     mail: IncomingMail
     key: str
     message_id: str
@@ -196,8 +198,12 @@ def _filed(mail: IncomingMail, parsed: ParsedMail, now: datetime) -> datetime:
 
 def _prepared(mail: IncomingMail, parsed: ParsedMail, now: datetime) -> PreparedMail:
     digest = hashlib.sha256(mail.raw)
-    rest, cuts = cut(mail.raw, [(attachment.start, attachment.end) for attachment in parsed.attachments])
+    rest: bytes = mail.raw
+    cuts: list[Cut] = []
+    if parsed.attachments:
+        rest, cuts = cut(rest, [(attachment.start, attachment.end) for attachment in parsed.attachments])
     message_id = clean_text(parsed.message_id or f"sha256:{digest.hexdigest()}")
+    subject = clean_text(parsed.subject)
     return PreparedMail(
         mail=mail,
         key=mail.gmail_id or f"i{digest.hexdigest()[:15]}",
@@ -208,13 +214,13 @@ def _prepared(mail: IncomingMail, parsed: ParsedMail, now: datetime) -> Prepared
         packed=pack(rest),
         cuts=cuts,
         sender=clean_text(str(parsed.from_[0]) if parsed.from_ else "")[:_LONGEST_NAME],
-        subject=clean_text(parsed.subject)[:_LONGEST_NAME],
-        texts=texts_of(parsed),
+        subject=subject[:_LONGEST_NAME],
+        texts=_texts(parsed, subject),
         recipients=_recipients(parsed),
         attachments=[
             (clean_text(a.filename), clean_text(a.content_type), a.size, a.sha256) for a in parsed.attachments
         ],
-        problems=tuple(map(clean_text, parsed.problems)),
+        problems=tuple(map(clean_text, parsed.problems)) if parsed.problems else (),
         trouble=parsed.trouble,
     )
 
@@ -235,14 +241,18 @@ def body_text(parsed: ParsedMail) -> str:
 
 def texts_of(parsed: ParsedMail) -> Texts:
     """What the index holds of a message, without the texts of its attachments."""
+    return _texts(parsed, clean_text(parsed.subject))
+
+
+def _texts(parsed: ParsedMail, subject: str) -> Texts:
     return Texts(
-        subject=clean_text(parsed.subject)[:_LONGEST_FIELD],
+        subject=subject[:_LONGEST_FIELD],
         sender=_names(parsed.from_ + parsed.sender),
         recipients=_names(parsed.to),
         cc=_names(parsed.cc),
         bcc=_names(parsed.bcc),
         body=body_text(parsed),
-        filenames=clean_text("\n".join(a.filename for a in parsed.attachments))[:_LONGEST_FIELD],
+        filenames=clean_text("\n".join([a.filename for a in parsed.attachments]))[:_LONGEST_FIELD],
         list=clean_text(parsed.list_id or "")[:_LONGEST_NAME],
     )
 
@@ -253,16 +263,30 @@ def _names(addresses: tuple[Address, ...]) -> str:
 
 def _recipients(parsed: ParsedMail) -> list[tuple[str, str, str]]:
     groups = (("from", parsed.from_), ("to", parsed.to), ("cc", parsed.cc), ("bcc", parsed.bcc))
-    found = {
-        (kind, clean_text(address.canonical)): clean_text(address.display_name)[:_LONGEST_NAME]
-        for kind, addresses in groups
-        for address in addresses
-    }
-    return [(kind, address, name) for (kind, address), name in found.items()]
+    return [(kind, *one) for kind, addresses in groups if addresses for one in _rows(addresses)]
+
+
+@lru_cache(4_096)
+def _remembered_row(address: Address) -> tuple[str, str]:
+    """The compared form and the name, as they are stored."""
+    return clean_text(address.canonical), clean_text(address.display_name)[:_LONGEST_NAME]
+
+
+def _rows(addresses: tuple[Address, ...]) -> Iterable[tuple[str, str]]:
+    """Each address once, with the name that it has last."""
+    if len(addresses) == 1:
+        return [_remembered_row(addresses[0])]
+    return dict(map(_remembered_row, addresses)).items()
 
 
 def clean_text(text: str) -> str:
     """Text that a database accepts: without NULs and lone surrogates."""
     if "\0" in text:
         text = text.replace("\0", " ")
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text

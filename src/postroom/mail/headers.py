@@ -9,7 +9,7 @@ wrote, within bounds; headers that servers add on the way are left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, KeysView
+from collections.abc import Iterator, KeysView, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import islice
@@ -42,12 +42,13 @@ class Headers:
     pairs: tuple[tuple[str, str], ...] = ()
 
     @cached_property
-    def _first(self) -> dict[str, str]:
-        """The first value of each; many readers need no more."""
+    def first_values(self) -> Mapping[str, str]:
+        """The first value of each, by lowercase name, in the order in which they first stand."""
         found = {name.lower(): value for name, value in self.pairs}
-        if len(found) == len(self.pairs):
-            return found
-        return {name: values[0] for name, values in self._all.items()}
+        if len(found) < len(self.pairs):
+            for name, value in reversed(self.pairs):
+                found[name.lower()] = value
+        return found
 
     @cached_property
     def _all(self) -> dict[str, list[str]]:
@@ -59,16 +60,21 @@ class Headers:
     @property
     def names(self) -> KeysView[str]:
         """In lowercase, each once, in the order in which they first stand."""
-        return self._first.keys()
+        return self.first_values.keys()
 
     def get(self, name: str) -> str | None:
         """The first value of this header, or None."""
-        return self._first.get(name.lower())
+        return self.first_values.get(name.lower())
 
     def get_all(self, name: str) -> tuple[str, ...]:
         """All its values, topmost first; at most `MAX_REPETITIONS` of them."""
         key = name.lower()
-        return tuple(self._all[key][:MAX_REPETITIONS]) if key in self._first else ()
+        first = self.first_values.get(key)
+        if first is None:
+            return ()
+        if len(self.first_values) == len(self.pairs):
+            return (first,)
+        return tuple(self._all[key][:MAX_REPETITIONS])
 
     def text(self, name: str) -> str | None:
         """The first value as one line for people: encoded words read, control characters and extra space gone."""
@@ -76,7 +82,7 @@ class Headers:
         return None if value is None else one_line(decode_words(value))
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and name.lower() in self._first
+        return isinstance(name, str) and name.lower() in self.first_values
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return iter(self.pairs)
@@ -121,7 +127,7 @@ def split_headers(data: bytes, problems: list[str]) -> tuple[Headers, int]:
 def read_block(data: bytes, problems: list[str], start: int, end: int, most: int) -> tuple[Headers, int, int]:
     """The headers at `start`, where the body starts, and how many bytes were looked at, which are `most` or fewer."""
     limit = min(end, start + most)
-    block_end, body = _blank_line(data, start, limit, end)
+    block_end, body = blank_line(data, start, limit, end)
     if block_end == limit < end:
         _once(problems, "the headers do not end within 1 MiB; the rest was not read")
     pairs, read = _pairs(data[start:block_end], problems)
@@ -131,7 +137,7 @@ def read_block(data: bytes, problems: list[str], start: int, end: int, most: int
     return Headers(tuple(pairs)), body, block_end - start
 
 
-def _blank_line(data: bytes, start: int, limit: int, end: int) -> tuple[int, int]:
+def blank_line(data: bytes, start: int, limit: int, end: int) -> tuple[int, int]:
     """Where the blank line after the headers starts and ends; without one, all of the data are headers."""
     if data.startswith((b"\n", b"\r\n"), start, end):
         return start, data.index(b"\n", start) + 1
@@ -142,6 +148,12 @@ def _blank_line(data: bytes, start: int, limit: int, end: int) -> tuple[int, int
     if with_return >= 0:
         return with_return, with_return + 3
     return limit, end
+
+
+def plain_headers(block: bytes) -> Headers | None:
+    """The headers of a block in which nothing is wrong; None for any other, which `read_block` reads."""
+    pairs = None if block.startswith((b"From ", b">From ")) else _plain_pairs(block.decode("latin-1"))
+    return None if pairs is None else Headers(tuple(pairs))
 
 
 def _pairs(block: bytes, problems: list[str]) -> tuple[list[tuple[str, str]], int]:
@@ -204,19 +216,16 @@ def _once(problems: list[str], problem: str) -> None:
         problems.append(problem)
 
 
-def parse_parameters(value: str) -> tuple[str, dict[str, str]]:
+def parse_parameters(value: str) -> tuple[str, Mapping[str, str]]:
     """`text/plain; charset=utf-8` as its lowercase value and its parameters, RFC 2231 pieces put together."""
     if ";" not in value:
         return value.strip().lower(), {}
-    if len(value) > _REMEMBERED_CHARS:
-        return _parameters(value)
-    main, parameters = _remembered_parameters(value)
-    return main, dict(parameters)
+    return _parameters(value) if len(value) > _REMEMBERED_CHARS else _remembered_parameters(value)
 
 
 @lru_cache(1_024)
-def _remembered_parameters(value: str) -> tuple[str, dict[str, str]]:
-    """Most parts say one of a few things about themselves. Callers get a copy."""
+def _remembered_parameters(value: str) -> tuple[str, Mapping[str, str]]:
+    """Most parts say one of a few things about themselves."""
     return _parameters(value)
 
 

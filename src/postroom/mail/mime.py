@@ -12,16 +12,19 @@ from __future__ import annotations
 import binascii
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
 
 from postroom.mail.charsets import decode_words
-from postroom.mail.headers import Headers, parse_parameters, read_block
+from postroom.mail.headers import Headers, blank_line, parse_parameters, plain_headers, read_block
 
 MAX_DEPTH = 20
 MAX_PARTS = 1_000
 MAX_PART_HEADER_BYTES = 1 << 20
 """Of all parts together; a part's own headers are seldom longer than 500 bytes."""
+_REMEMBERED_BYTES = 300
 _MOST_SCANS = 4
 """How often each byte is looked at for boundaries, on average. Real mail keeps its large parts near the top."""
 _LEAST_SCANNED = 1 << 20
@@ -31,15 +34,22 @@ _DEFAULT_TYPE = "text/plain"
 _NEWLINE, _RETURN = b"\n\r"
 
 
-@dataclass(frozen=True, slots=True)
-class MimePart:
-    """A leaf of the message: its headers and its body, still encoded for transfer."""
+class PartHead(NamedTuple):
+    """What a part says about itself."""
 
     headers: Headers
     content_type: str
-    parameters: dict[str, str]
+    parameters: Mapping[str, str]
     disposition: str
-    disposition_parameters: dict[str, str]
+    disposition_parameters: Mapping[str, str]
+    transfer_encoding: str
+
+
+class MimePart(NamedTuple):
+    """A leaf of the message: its headers and its body, still encoded for transfer."""
+
+    head: PartHead
+    content_type: str
     raw: bytes
     """The whole message; the part lies in it from `start` to `end`."""
     start: int
@@ -49,6 +59,23 @@ class MimePart:
     """Where the innermost multipart/alternative around it begins, which tells its parts from others."""
 
     @property
+    def headers(self) -> Headers:
+        return self.head.headers
+
+    @property
+    def parameters(self) -> Mapping[str, str]:
+        """Of its Content-Type."""
+        return self.head.parameters
+
+    @property
+    def disposition(self) -> str:
+        return self.head.disposition
+
+    @property
+    def transfer_encoding(self) -> str:
+        return self.head.transfer_encoding
+
+    @property
     def body(self) -> bytes:
         """A copy: parts may be large."""
         return self.raw[self.start : self.end]
@@ -56,55 +83,78 @@ class MimePart:
 
 def parts_of(headers: Headers, raw: bytes, body_start: int, problems: list[str]) -> list[MimePart]:
     """The leaves of a message in their order. What is nested or divided beyond the limits stays one opaque part."""
-    return _Walk(raw, problems).leaves(headers, body_start)
+    head = _head(headers, _DEFAULT_TYPE)
+    if not head.content_type.startswith("multipart/"):
+        return [MimePart(head, head.content_type, raw, body_start, len(raw), 1)]
+    walk = _Walk(raw, problems)
+    walk.add(head, body_start, len(raw), 0, None)
+    return walk.found
+
+
+def _head(headers: Headers, default_type: str) -> PartHead:
+    values = headers.first_values
+    content_type, parameters = content_type_of(headers, default_type)
+    disposition, details = parse_parameters(values.get("content-disposition", ""))
+    encoding = values.get("content-transfer-encoding", "").partition(";")[0].strip().lower()
+    return PartHead(headers, content_type, parameters, disposition, details, encoding)
+
+
+@lru_cache(1_024)
+def _remembered_head(block: bytes, default_type: str) -> PartHead | None:
+    """Most parts begin with the same few lines. None where something is wrong with them."""
+    headers = plain_headers(block)
+    return None if headers is None else _head(headers, default_type)
 
 
 @dataclass(slots=True)
 class _Walk:
     raw: bytes
     problems: list[str]
-    seen: int = 0
+    found: list[MimePart] = field(default_factory=list)
     scanned: int = 0
     header_bytes: int = 0
     misleading: int = 0
 
-    def leaves(self, headers: Headers, start: int) -> list[MimePart]:
-        return list(self._leaves(headers, start, len(self.raw), 0, _DEFAULT_TYPE, None))
-
-    def _leaves(
-        self, headers: Headers, start: int, end: int, depth: int, default_type: str, alternative: int | None
-    ) -> Iterator[MimePart]:
-        content_type, parameters = content_type_of(headers, default_type)
+    def add(self, head: PartHead, start: int, end: int, depth: int, alternative: int | None) -> None:
+        """The leaves of this part, or the part itself if it is one."""
+        content_type = head.content_type
         if content_type.startswith("multipart/"):
-            ranges = self._children(parameters, start, end, depth)
+            ranges = self._children(head.parameters, start, end, depth)
             if ranges is not None:
-                digest = "message/rfc822" if content_type == "multipart/digest" else _DEFAULT_TYPE
+                default_type = "message/rfc822" if content_type == "multipart/digest" else _DEFAULT_TYPE
                 inner = start if content_type == "multipart/alternative" else alternative
                 for child_start, child_end in ranges:
-                    yield from self._child(child_start, child_end, depth + 1, digest, inner)
+                    self._add_child(child_start, child_end, depth + 1, default_type, inner)
                 return
             if depth < MAX_DEPTH:
                 content_type = _DEFAULT_TYPE  # nothing divides it, so it is shown as it stands
-        self.seen += 1
-        disposition, details = parse_parameters(headers.get("Content-Disposition") or "")
-        yield MimePart(
-            headers, content_type, parameters, disposition, details, self.raw, start, end, self.seen, alternative
-        )
+        self.found.append(MimePart(head, content_type, self.raw, start, end, len(self.found) + 1, alternative))
 
-    def _child(
-        self, start: int, end: int, depth: int, default_type: str, alternative: int | None
-    ) -> Iterator[MimePart]:
-        if self.seen >= MAX_PARTS:
+    def _add_child(self, start: int, end: int, depth: int, default_type: str, alternative: int | None) -> None:
+        if len(self.found) >= MAX_PARTS:
             return
         left = MAX_PART_HEADER_BYTES - self.header_bytes
         if left <= 0:
             self._report("the parts have more than 1 MiB of headers; the rest was not taken apart")
             return
+        head, body = self._head_at(start, end, left, default_type)
+        self.add(head, min(body, end), end, depth, alternative)
+
+    def _head_at(self, start: int, end: int, left: int, default_type: str) -> tuple[PartHead, int]:
+        """What stands before the body of a part, and where that starts."""
+        block_end, body = blank_line(self.raw, start, min(end, start + left), end)
+        if block_end - start <= min(_REMEMBERED_BYTES, left - 1):
+            known = _remembered_head(self.raw[start:block_end], default_type)
+            if known is not None:
+                self.header_bytes += block_end - start
+                return known, body
         headers, body, looked_at = read_block(self.raw, self.problems, start, end, left)
         self.header_bytes += looked_at
-        yield from self._leaves(headers, min(body, end), end, depth, default_type, alternative)
+        return _head(headers, default_type), body
 
-    def _children(self, parameters: dict[str, str], start: int, end: int, depth: int) -> list[tuple[int, int]] | None:
+    def _children(
+        self, parameters: Mapping[str, str], start: int, end: int, depth: int
+    ) -> list[tuple[int, int]] | None:
         if depth >= MAX_DEPTH:
             self._report(f"parts are nested deeper than {MAX_DEPTH}; the rest was not taken apart")
             return None
@@ -116,7 +166,7 @@ class _Walk:
         if self.scanned > max(_LEAST_SCANNED, _MOST_SCANS * len(self.raw)):
             self._report("large parts are nested too deeply; the rest was not taken apart")
             return None
-        ranges, closed = self._split(b"--" + boundary.encode("utf-8", "replace"), start, end)
+        ranges, closed = self._split(b"\n--" + boundary.encode("utf-8", "replace"), start, end)
         if ranges is None:
             self._report("a multipart never uses its boundary")
         elif not closed:
@@ -124,53 +174,50 @@ class _Walk:
         return ranges
 
     def _split(self, delimiter: bytes, start: int, end: int) -> tuple[list[tuple[int, int]] | None, bool]:
-        """Where the parts lie between the delimiter lines, and whether a closing one was there."""
+        """Where the parts lie between the delimiter lines, and whether a closing one was there. The delimiter begins
+        with the line end before it, which belongs to it."""
+        raw, size = self.raw, len(delimiter) - 1
         ranges: list[tuple[int, int]] = []
         opened: int | None = None
-        for position, after, closing in self._delimiters(delimiter, start, end):
-            if opened is not None:
-                ranges.append((opened, max(opened, _before_line_end(self.raw, position, opened))))
-            if closing or len(ranges) >= MAX_PARTS:
-                return ranges, closing
-            opened = after
+        is_first = raw.startswith(delimiter[1:], start, end)
+        newline = start - 1 if is_first else raw.find(delimiter, start, end)
+        while is_first or newline >= 0:
+            position, is_first = newline + 1, False
+            closing = raw.startswith(b"--", position + size, end)
+            after = _line_end(raw, position + size + 2 * closing, end)
+            if after is not None:
+                if opened is not None:
+                    ranges.append((opened, max(opened, _before_line_end(raw, position, opened))))
+                if closing or len(ranges) >= MAX_PARTS:
+                    return ranges, closing
+                opened = after
+            elif self._is_misled():
+                break
+            newline = raw.find(delimiter, position, end)
         if opened is None:
             return None, False
         return [*ranges, (opened, max(opened, end))], False
 
-    def _delimiters(self, delimiter: bytes, start: int, end: int) -> Iterator[tuple[int, int, bool]]:
-        """Each line that is a delimiter: where it starts, where the next line starts, and whether it closes."""
-        raw, size = self.raw, len(delimiter)
-        position = start if raw.startswith(delimiter, start, end) else _next_line(raw, delimiter, start, end)
-        while position is not None:
-            closing = raw.startswith(b"--", position + size, end)
-            after = _line_end(raw, position + size + 2 * closing, end)
-            if after is not None:
-                yield position, after, closing
-            else:
-                self.misleading += 1
-                if self.misleading > _MOST_MISLEADING:
-                    self._report("too many lines only look like a boundary; the rest was not taken apart")
-                    return
-            position = _next_line(raw, delimiter, position, end)
+    def _is_misled(self) -> bool:
+        """Whether one more line that is no delimiter, but begins like one, is one too many."""
+        self.misleading += 1
+        if self.misleading <= _MOST_MISLEADING:
+            return False
+        self._report("too many lines only look like a boundary; the rest was not taken apart")
+        return True
 
     def _report(self, problem: str) -> None:
         if problem not in self.problems:
             self.problems.append(problem)
 
 
-def content_type_of(headers: Headers, default_type: str = _DEFAULT_TYPE) -> tuple[str, dict[str, str]]:
-    value = headers.get("Content-Type")
+def content_type_of(headers: Headers, default_type: str = _DEFAULT_TYPE) -> tuple[str, Mapping[str, str]]:
+    value = headers.first_values.get("content-type")
     if value is None:
         return default_type, {}
     content_type, parameters = parse_parameters(value)
     # A type without exactly one slash is no type (RFC 2045 5.2).
     return (content_type if content_type.count("/") == 1 else _DEFAULT_TYPE), parameters
-
-
-def _next_line(raw: bytes, beginning: bytes, start: int, end: int) -> int | None:
-    """Where the next line that begins so starts."""
-    newline = raw.find(b"\n" + beginning, start, end)
-    return newline + 1 if newline >= 0 else None
 
 
 def _line_end(raw: bytes, position: int, end: int) -> int | None:
@@ -231,10 +278,6 @@ class Attachment:
         return bytes(decode_transfer(memoryview(self.source)[self.start : self.end], self.transfer_encoding)[0])
 
 
-def transfer_encoding_of(part: MimePart) -> str:
-    return (part.headers.get("Content-Transfer-Encoding") or "").partition(";")[0].strip().lower()
-
-
 def decode_transfer(body: Bytes, encoding: str) -> tuple[Bytes, str | None]:
     """The bytes as they were before the transfer, and what was wrong (None when nothing was). What needs no decoding
     is given back as it came, and not copied."""
@@ -251,7 +294,7 @@ def decode_transfer(body: Bytes, encoding: str) -> tuple[Bytes, str | None]:
 
 def decode_beginning(part: MimePart, most: int) -> tuple[bytes, str | None, bool]:
     """The first bytes of a part, of at most `most` encoded ones; what was wrong; and whether there are more."""
-    encoding = transfer_encoding_of(part)
+    encoding = part.transfer_encoding
     if part.end - part.start <= most:
         data, problem = decode_transfer(part.body, encoding)
         return bytes(data), problem, False
@@ -329,7 +372,7 @@ def _lines(body: bytes, position: int) -> Iterator[bytes]:
 
 
 def attachment_of(part: MimePart, problems: list[str]) -> Attachment:
-    encoding = transfer_encoding_of(part)
+    encoding = part.transfer_encoding
     content, problem = decode_transfer(memoryview(part.raw)[part.start : part.end], encoding)
     if problem:
         problems.append(f"part {part.number}: {problem}")
@@ -349,7 +392,8 @@ def attachment_of(part: MimePart, problems: list[str]) -> Attachment:
 
 
 def filename_of(part: MimePart) -> str:
-    return safe_filename(part.disposition_parameters.get("filename") or part.parameters.get("name") or "")
+    head = part.head
+    return safe_filename(head.disposition_parameters.get("filename") or head.parameters.get("name") or "")
 
 
 def safe_filename(name: str) -> str:

@@ -5,11 +5,10 @@ that mail claims and that cannot be true, and when it was received instead.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from postroom.domain.errors import NotFound
 from postroom.mail.addresses import Address, parse_addresses
@@ -34,7 +33,7 @@ _META = re.compile(rb"(?i)<meta\s[^>]{0,200}?charset=[\"']?([a-z0-9_:-]{1,40})")
 _MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"
 _USUAL_DATE = re.compile(
     r"(?:[A-Z][a-z]{2}, )?([0-9]{1,2}) (Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) ([12][0-9]{3})"
-    r" ([0-9]{2}):([0-9]{2}):([0-9]{2}) ([+-])([01][0-9])([0-5][0-9])(?: \([A-Z]{1,5}\))?"
+    r" ([0-9]{2}):([0-9]{2}):([0-9]{2}) ([+-][01][0-9][0-5][0-9])(?: \([A-Z]{1,5}\))?"
 )
 _CALENDAR_TYPES = frozenset({"text/calendar", "application/ics"})
 
@@ -160,7 +159,7 @@ class _Content:
     html: list[str] = field(default_factory=list)
     attachments: list[Attachment] = field(default_factory=list)
     calendars: list[CalendarPart] = field(default_factory=list)
-    read: Counter[str] = field(default_factory=Counter)
+    read: dict[str, int] = field(default_factory=dict)
     """How many bytes of text were read, by type of content."""
 
     def add(self, part: MimePart, problems: list[str]) -> None:
@@ -175,13 +174,15 @@ class _Content:
         self.attachments.append(attachment_of(part, problems))
 
     def _text_of(self, part: MimePart, problems: list[str]) -> str:
-        left = MAX_TEXT_BYTES - self.read[part.content_type]
+        read = self.read.get(part.content_type, 0)
+        left = MAX_TEXT_BYTES - read
         data, transfer_problem, is_cut = decode_beginning(part, left)
-        self.read[part.content_type] += min(left, part.end - part.start)
+        self.read[part.content_type] = read + min(left, part.end - part.start)
         text, charset_problem = decode_text(data, part.parameters.get("charset") or _meta_charset(part, data))
-        cut_problem = "its text is longer than is read; the rest was left out" if is_cut else None
-        found = (transfer_problem, charset_problem, cut_problem)
-        problems += [f"part {part.number}: {problem}" for problem in found if problem]
+        if transfer_problem or charset_problem or is_cut:
+            cut_problem = "its text is longer than is read; the rest was left out" if is_cut else None
+            found = (transfer_problem, charset_problem, cut_problem)
+            problems += [f"part {part.number}: {problem}" for problem in found if problem]
         return text.replace("\r\n", "\n")
 
 
@@ -210,31 +211,36 @@ def _meta_charset(part: MimePart, data: bytes) -> str | None:
 
 
 def _assemble(headers: Headers, content: _Content, problems: list[str]) -> ParsedMail:
-    message_id = message_id_in(headers.get("Message-ID"))
-    date = parse_date(headers.get("Date"))
-    for name, value in (("Message-ID", message_id), ("Date", date)):
-        if value is None:
+    value = headers.first_values.get
+    message_id = message_id_in(value("message-id"))
+    date = parse_date(value("date"))
+    for name, found in (("Message-ID", message_id), ("Date", date)):
+        if found is None:
             problems.insert(0, f"{name} cannot be read" if name in headers else f"{name} is missing")
     return ParsedMail(
         headers=headers,
         message_id=message_id,
-        in_reply_to=message_id_in(headers.get("In-Reply-To")),
-        references=message_ids_in(headers.get("References")),
-        from_=parse_addresses(*headers.get_all("From")),
-        sender=parse_addresses(*headers.get_all("Sender")),
-        reply_to=parse_addresses(*headers.get_all("Reply-To")),
-        to=parse_addresses(*headers.get_all("To")),
-        cc=parse_addresses(*headers.get_all("Cc")),
-        bcc=parse_addresses(*headers.get_all("Bcc")),
-        subject=headers.text("Subject") or "",
+        in_reply_to=message_id_in(value("in-reply-to")),
+        references=message_ids_in(value("references")),
+        from_=_people(headers, "from"),
+        sender=_people(headers, "sender"),
+        reply_to=_people(headers, "reply-to"),
+        to=_people(headers, "to"),
+        cc=_people(headers, "cc"),
+        bcc=_people(headers, "bcc"),
+        subject=headers.text("subject") or "",
         date=date,
         text="\n".join(content.text) if content.text else None,
         html="\n".join(content.html) if content.html else None,
         attachments=tuple(content.attachments),
         calendars=tuple(content.calendars),
-        enclosed=_enclosed(content.attachments),
+        enclosed=_enclosed(content.attachments) if content.attachments else "",
         problems=tuple(problems[:MAX_PROBLEMS]),
     )
+
+
+def _people(headers: Headers, name: str) -> tuple[Address, ...]:
+    return parse_addresses(*headers.get_all(name)) if name in headers.first_values else ()
 
 
 def message_id_in(value: str | None) -> str | None:
@@ -250,7 +256,9 @@ def message_id_in(value: str | None) -> str | None:
 
 def message_ids_in(value: str | None) -> tuple[str, ...]:
     """The ids of a chain; of an endless one the first, which names the conversation, and the latest."""
-    ids = [f"<{found}>" for found in _ID.findall(value or "")]
+    if value is None:
+        return ()
+    ids = [f"<{found}>" for found in _ID.findall(value)]
     return tuple(ids if len(ids) <= MAX_REFERENCES else [ids[0], *ids[1 - MAX_REFERENCES :]])
 
 
@@ -279,12 +287,18 @@ def parse_date(value: str | None) -> datetime | None:
 
 def _usual_date(found: re.Match[str]) -> datetime:
     """As the standard library reads it, in a fifth of the time."""
-    day, month, year, hour, minute, second, sign, hours, minutes = found.groups()
+    day, month, year, hour, minute, second, zone = found.groups()
     local = datetime(
         int(year), _MONTHS.index(month) // 3 + 1, int(day), int(hour), int(minute), int(second), tzinfo=UTC
     )
-    ahead = timedelta(hours=int(hours), minutes=int(minutes))
-    return local - ahead if sign == "+" else local + ahead
+    return local if zone == "+0000" else local - _ahead(zone)
+
+
+@lru_cache(256)
+def _ahead(zone: str) -> timedelta:
+    """How far the clocks of `+0530` are ahead of UTC."""
+    ahead = timedelta(hours=int(zone[1:3]), minutes=int(zone[3:]))
+    return ahead if zone[0] == "+" else -ahead
 
 
 def _token(value: str | None) -> str | None:

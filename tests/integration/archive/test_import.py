@@ -20,7 +20,7 @@ from postroom.archive.importing import run as import_run
 from postroom.archive.importing.interpreting import plain
 from postroom.archive.importing.preparation import PreparingProcess
 from postroom.archive.importing.run import count_mail, import_mail
-from postroom.archive.importing.sources import open_eml, open_maildir, open_mbox, open_takeout
+from postroom.archive.importing.sources import maildir_files, open_eml, open_maildir, open_mbox, open_takeout
 from postroom.archive.importing.state import (
     FoundMessage,
     ImportFinding,
@@ -390,3 +390,16 @@ def test_a_preparing_process_that_dies_is_told_as_something_to_try_again() -> No
     with pytest.raises(Retryable, match="run the same command again"):
         process.prepare(plain, [FoundMessage(plain_letter("a"), 1)])
     process.close()
+
+
+def test_a_file_of_a_maildir_that_grew_since_it_was_listed_is_read_to_its_end(root: Path, tmp_path: Path) -> None:
+    place = tmp_path / "mail" / "cur" / "1:2,S"
+    place.parent.mkdir(parents=True)
+    letter = plain_letter("a")
+    place.write_bytes(letter[:-5])
+    [file] = maildir_files(tmp_path / "mail")
+    place.write_bytes(letter)
+    [grown] = file.read(0)
+    place.write_bytes(letter[:40])
+    [shorter] = file.read(0)
+    assert [getattr(found, "raw", None) for found in (grown, shorter)] == [letter, letter[:40]]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 import os
 import select
 import signal
@@ -13,9 +15,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from postroom.accounts.doctor import judge_reader
 from postroom.domain.checkups import CheckVerdict
@@ -28,11 +30,23 @@ from postroom.reading.limited import (
     close_shared_readers,
     shared_reader,
 )
+from postroom.telemetry import logs
 from tests.support import reading_tasks as tasks
 from tests.support.reading_tasks import task
 
 pytestmark = pytest.mark.req("HW-2")
 ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def log() -> io.StringIO:
+    written = io.StringIO()
+    logs.configure(stream=written)
+    return written
+
+
+def events_of(log: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.getvalue().splitlines()]
 
 
 @pytest.fixture
@@ -145,11 +159,12 @@ def test_a_task_that_raises_says_where_but_not_what_it_read(reader: LimitedReade
     assert "the text" not in error.reason
 
 
-def test_a_crash_is_held_to_its_request_and_told_in_the_log_without_content(reader: LimitedReader) -> None:
-    with capture_logs() as events:
-        error = _failure(reader, task(tasks.crash))
+def test_a_crash_is_held_to_its_request_and_told_in_the_log_without_content(
+    reader: LimitedReader, log: io.StringIO
+) -> None:
+    error = _failure(reader, task(tasks.crash))
     assert (error.kind, error.reason[-17:]) == (Failure.CRASH, "ended by SIGSEGV)")
-    [event] = [event for event in events if event["event"] == "reading.child_stderr"]
+    [event] = [event for event in events_of(log) if event["event"] == "reading.child_stderr"]
     assert "Fatal Python error: Segmentation fault" in event["lines"]
     assert "text of the document" not in str(event)
     assert reader.run(task(tasks.echo), {}) == ({}, b"")
@@ -167,10 +182,11 @@ def test_a_child_that_was_killed_while_idle_costs_no_request(reader: LimitedRead
     assert _pid(reader) != first
 
 
-def test_a_child_that_writes_nonsense_to_its_standard_error_holds_up_nothing(reader: LimitedReader) -> None:
-    with capture_logs() as events:
-        assert reader.run(task(tasks.babble), {}) == ({}, b"")
-    [event] = [event for event in events if event["event"] == "reading.child_stderr"]
+def test_a_child_that_writes_nonsense_to_its_standard_error_holds_up_nothing(
+    reader: LimitedReader, log: io.StringIO
+) -> None:
+    assert reader.run(task(tasks.babble), {}) == ({}, b"")
+    [event] = [event for event in events_of(log) if event["event"] == "reading.child_stderr"]
     assert event["bytes"] <= 64 * 1024
     assert event["lines"] == []
 
@@ -265,6 +281,7 @@ _PARENT = """
 import sys, threading
 sys.path.insert(0, sys.argv[1])
 from postroom.reading.limited import LimitedReader
+from postroom.telemetry import logs
 from postroom.telemetry import logs
 from tests.support import reading_tasks as tasks
 logs.configure()

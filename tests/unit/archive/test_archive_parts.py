@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -22,8 +26,11 @@ from postroom.archive.messages import (
 )
 from postroom.archive.preparing import LARGE_BYTES, PLAIN, UNDATED, Packed, cut, join, pack, prepare, unpack
 from postroom.archive.shards.insertion import ShardInsertion
+from postroom.archive.shards.ranking import word_counts
 from postroom.archive.shards.shard_file import open_for_writing
 from postroom.archive.shards.writer import MESSAGES_PER_COMMIT, portions
+from postroom.archive.words.ranking import RankedPhrase, count_at
+from postroom.archive.words.tokens import folded_text, folded_words, words_of
 from postroom.domain.errors import BadInput, Fatal
 from postroom.mail.parsing import parse_mail
 from postroom.mail.query.nodes import Text, TextField
@@ -220,3 +227,54 @@ def test_a_snippet_of_a_long_body_is_the_same_as_if_all_of_it_was_looked_at(
     monkeypatch.setattr(snippets, "_EARLY", len(body))
     assert short == snippets.snippet(body, phrases)
     assert short.marks
+
+
+@given(st.text(" \t\n\u00a0\u2003\x1cab"))
+def test_runs_of_white_space_become_single_spaces(text: str) -> None:
+    assert snippets._spaced(text) == re.sub(r"\s+", " ", text)
+
+
+@given(
+    words=st.lists(st.sampled_from(["a", "ab", "b", "abc"])),
+    phrase=st.lists(st.sampled_from(["a", "ab", "b"]), min_size=1, max_size=3),
+    is_prefix=st.booleans(),
+)
+def test_a_phrase_is_counted_wherever_its_words_stand_side_by_side(
+    words: list[str], phrase: list[str], is_prefix: bool
+) -> None:
+    ranked = RankedPhrase(Text(TextField.ANY, " ".join(phrase)), tuple(phrase), is_prefix)
+    places = [[place for place, word in enumerate(words) if word == wanted] for wanted in phrase[:-1]]
+    last = [place for place, word in enumerate(words) if ranked.ends_with(word)]
+    assert ranked.count_in(words) == count_at([*places, last])
+    assert not ranked.count_in(words) or ranked.may_be_in(" ".join(words))
+
+
+@pytest.mark.parametrize("length", [50, 200, 201, 5_000])
+def test_a_phrase_of_long_words_is_not_ruled_out_where_it_stands(length: int) -> None:
+    text = f"see {'Ab' * length} there"
+    phrase = RankedPhrase(Text(TextField.ANY, text), tuple(words_of(text)), is_prefix=False)
+    assert phrase.may_be_in(folded_text(text))
+    assert phrase.count_in(folded_words(folded_text(text))) == 1
+
+
+class _Vocabulary:
+    """An index of these words, each in a message of its own."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._db = sqlite3.connect(":memory:")
+        self._db.execute("CREATE VIRTUAL TABLE search USING fts5 (x)")
+        self._db.executemany("INSERT INTO search VALUES (?)", [(word,) for word in words])
+        self._db.execute("CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab (main, search, row)")
+
+    def vocabulary(self, sql: str, values: Sequence[object]) -> dict[str, int]:
+        return dict(self._db.execute(sql, values).fetchall())
+
+
+@pytest.mark.parametrize("others", [0, 200, 255, 256, 257, 2_000])
+@pytest.mark.parametrize("beginning", ["r", "re", "rec", "ret"])
+def test_words_are_counted_alike_however_many_others_begin_so(others: int, beginning: str) -> None:
+    there = ["rechnung", "rechnung", "sechnung", "echnung", "rechnungen"]
+    shard = _Vocabulary(there + [f"{beginning}{number:04}" for number in range(others)])
+    wanted = {"rechnung", "sechnung", "echnung", "nowhere", *(f"rechn{number}" for number in range(40))}
+    counts = Counter(there)
+    assert word_counts(shard, wanted) == {word: counts[word] for word in wanted if word in counts}

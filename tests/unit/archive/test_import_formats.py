@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from postroom.archive.importing.interpreting import date_of_line, delivery_date, labels_of_header, plain, takeout
-from postroom.archive.importing.preparation import prepare_all
+from postroom.archive.importing.preparation import _received, prepare_all, prepare_to_send
 from postroom.archive.importing.sources import maildir_files
 from postroom.archive.importing.state import FoundMessage
 from postroom.archive.messages import Provenance
@@ -147,3 +150,18 @@ def test_maildir_flags_and_folders_become_labels(tmp_path: Path, place: str, lab
     assert isinstance(found, FoundMessage)
     assert found.labels == frozenset(labels)
     assert found.raw == b"Subject: x\n\nHi\n"
+
+
+def test_what_another_process_prepared_is_what_this_one_prepares() -> None:
+    box = generated_mailbox(60)
+    batch = [FoundMessage(box.raw(index), 1) for index in range(60)]
+    sent = pickle.loads(pickle.dumps(prepare_to_send(plain, batch)))  # noqa: S301
+    received = [_received(found, incoming, row) for found, (incoming, row, _) in zip(batch, sent, strict=True)]
+    assert received == [entry.mail for entry in prepare_all(plain, batch)]
+    assert [mail.weight for mail in received] == [entry.mail.weight for entry in prepare_all(plain, batch)]
+
+
+def test_a_preparing_process_loads_no_settings() -> None:
+    look = "import sys, postroom.archive.importing.preparation; print('pydantic' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, timeout=120, check=True)
+    assert found.stdout.strip() == "False"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postroom.mail.addresses import Address, canonical_address, parse_addresses
+from postroom.mail.addresses import Address, _all_mailboxes, canonical_address, parse_addresses, usual_mailbox
 
 # The same examples on every run; how long one takes is not what these tests are about.
 steady = settings(deadline=None, derandomize=True)
@@ -100,3 +100,21 @@ def test_a_quoted_name_never_adds_or_hides_an_address(people: list[tuple[str, st
     quoted = [(address, name.replace("\\", "\\\\").replace('"', '\\"')) for address, name in people]
     header = ", ".join(f'"{name}" <{address}>' for address, name in quoted)
     assert [found.address for found in parse_addresses(header)] == [address for address, _ in people]
+
+
+_PIECES = (
+    *('"', "Ann", "O'Neil", " ", "  ", "<", ">", "@", "a@b.org", "x.y+z@c-d.example", " <a@b.org>", '"Lee, Ann"'),
+    *("mailto:", "(c)", ",", ";", ":", ".", "_", "=?utf-8?q?a?=", "\u00e9", "\t", "\\", "=", "&"),
+)
+
+
+@settings(deadline=None, derandomize=True, max_examples=2_000)
+@given(st.lists(st.sampled_from(_PIECES), max_size=6).map("".join))
+def test_the_short_way_to_read_a_usual_address_finds_what_the_long_one_does(value: str) -> None:
+    usual = usual_mailbox(value)
+    assert usual is None or usual == _all_mailboxes((value,))
+
+
+@pytest.mark.parametrize("value", ["Ann Lee <ann@b.org>", '"Lee, Ann" <ann@b.org>', "ann@b.org", "<ann@b.org>"])
+def test_the_usual_forms_take_the_short_way(value: str) -> None:
+    assert usual_mailbox(value) == _all_mailboxes((value,))

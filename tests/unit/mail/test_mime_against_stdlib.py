@@ -10,8 +10,9 @@ from email.message import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postroom.mail.headers import split_headers
-from postroom.mail.mime import decode_transfer, parts_of, transfer_encoding_of
+from postroom.mail import mime
+from postroom.mail.headers import read_block, split_headers
+from postroom.mail.mime import decode_transfer, parts_of
 from postroom.sim.gmail.generated import GeneratedMailbox
 
 # The same examples on every run; how long one takes is not what these tests are about.
@@ -32,7 +33,7 @@ def contents(raw: bytes) -> Parts:
     headers, start = split_headers(raw, problems)
     parts = parts_of(headers, raw, start, problems)
     assert problems == []
-    return [(part.content_type, bytes(decode_transfer(part.body, transfer_encoding_of(part))[0])) for part in parts]
+    return [(part.content_type, bytes(decode_transfer(part.body, part.transfer_encoding)[0])) for part in parts]
 
 
 def theirs(message: Message) -> Parts:
@@ -96,3 +97,24 @@ def test_the_parts_of_a_digest_are_messages() -> None:
     raw = b"Content-Type: multipart/digest; boundary=b\n\n--b\n\nSubject: one\n\n1\n--b\n\nSubject: two\n\n2\n--b--\n"
     assert ours(raw) == theirs(message_from_bytes(raw))
     assert contents(raw) == [("message/rfc822", b"Subject: one\n\n1"), ("message/rfc822", b"Subject: two\n\n2")]
+
+
+_LINES = (
+    *(b"Content-Type: text/plain", b"content-type: text/html; charset=utf-8", b"Content-Type: nonsense", b"A : b "),
+    *(b"Content-Transfer-Encoding: Base64 ; x", b"Content-Disposition: attachment; filename=a.txt", b"From x", b""),
+    *(b" folded", b"\tname=b.pdf", b"no header", b"X: \xe9", b"X: \0", b"X:", b":", b"X: a\rb"),
+)
+
+
+@settings(deadline=None, derandomize=True, max_examples=2_000)
+@given(st.lists(st.sampled_from(_LINES), max_size=5), st.sampled_from((b"\n", b"\r\n")), st.booleans())
+def test_the_head_of_a_part_that_is_remembered_is_what_reading_it_finds(
+    lines: list[bytes], line_end: bytes, has_body: bool
+) -> None:
+    block = line_end.join(lines)
+    raw = block + (line_end * 2 + b"body" if has_body else b"")
+    problems: list[str] = []
+    headers, body, _ = read_block(raw, problems, 0, len(raw), 1_000)
+    walk = mime._Walk(raw, [])
+    assert walk._head_at(0, len(raw), 1_000, "text/plain") == (mime._head(headers, "text/plain"), body)
+    assert walk.problems == problems

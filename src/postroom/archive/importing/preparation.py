@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields, replace
+from dataclasses import fields
 from multiprocessing.connection import Connection
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from postroom.archive.importing.interpreting import delivery_date, plain
 from postroom.archive.importing.state import FoundMessage, Interpretation
 from postroom.archive.messages import IncomingMail
-from postroom.archive.preparing import UNDATED, PreparedMail, prepare
+from postroom.archive.preparing import UNDATED, Packed, PreparedMail, Texts, prepare
 from postroom.domain.errors import Retryable
 
 PREPARED_HERE = 1_000
@@ -30,7 +30,7 @@ _MOST_PROCESSES = 3  # more than one reader and its writers can keep busy
 
 # Between processes plain tuples travel, without the raw bytes, which are here already: half the cost of the objects.
 _INCOMING = attrgetter(*[field.name for field in fields(IncomingMail) if field.name != "raw"])
-_PREPARED = attrgetter(*[field.name for field in fields(PreparedMail) if field.name != "mail"])
+_PACKED, _TEXTS = (PreparedMail._fields.index(name) - 1 for name in ("packed", "texts"))
 Sent = tuple[Any, Any, str | None]
 
 
@@ -73,8 +73,8 @@ class Preparation:
         finally:
             self._idle.put(worker)
         return [
-            PreparedEntry(PreparedMail(IncomingMail(found.raw, *incoming), *prepared), failure)
-            for found, (incoming, prepared, failure) in zip(batch, sent, strict=True)
+            PreparedEntry(_received(found, incoming, row), failure)
+            for found, (incoming, row, failure) in zip(batch, sent, strict=True)
         ]
 
 
@@ -83,7 +83,18 @@ def prepare_all(interpret: Interpretation, batch: Sequence[FoundMessage]) -> lis
 
 
 def prepare_to_send(interpret: Interpretation, batch: Sequence[FoundMessage]) -> list[Sent]:
-    return [(_INCOMING(mail.mail), _PREPARED(mail), failure) for mail, failure in prepare_all(interpret, batch)]
+    return [(_INCOMING(mail.mail), _sent(mail), failure) for mail, failure in prepare_all(interpret, batch)]
+
+
+def _sent(mail: PreparedMail) -> list[Any]:
+    row: list[Any] = list(mail[1:])
+    row[_PACKED], row[_TEXTS] = tuple(mail.packed), tuple(mail.texts)
+    return row
+
+
+def _received(found: FoundMessage, incoming: tuple[Any, ...], row: list[Any]) -> PreparedMail:
+    row[_PACKED], row[_TEXTS] = Packed._make(row[_PACKED]), Texts._make(row[_TEXTS])
+    return PreparedMail(IncomingMail(found.raw, *incoming), *row)
 
 
 def _prepare(interpret: Interpretation, found: FoundMessage) -> PreparedEntry:
@@ -93,9 +104,9 @@ def _prepare(interpret: Interpretation, found: FoundMessage) -> PreparedEntry:
         incoming, problem = plain(found), f"could not be parsed ({type(error).__name__})"
     mail = prepare(incoming)
     if mail.date == UNDATED and (delivered := delivery_date(found)):
-        mail = replace(mail, date=delivered)
+        mail = mail._replace(date=delivered)
     failure = problem or mail.trouble
-    return PreparedEntry(replace(mail, trouble=failure) if failure else mail, failure)
+    return PreparedEntry(mail._replace(trouble=failure) if failure else mail, failure)
 
 
 class PreparingProcess:

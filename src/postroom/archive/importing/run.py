@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from postroom.archive.backend import ImportPosition, ImportPositions, ImportTarget
+from postroom.archive.backend import ImportPositions, ImportTarget
 from postroom.archive.importing.preparation import PendingBatch, Preparation, PreparedEntry
 from postroom.archive.importing.state import (
     COMPLETE,
     FoundMessage,
     ImportFinding,
+    ImportPosition,
     ImportProgress,
     ImportReport,
     ImportSource,
@@ -149,6 +150,8 @@ class _Run:
         if self._failure is not None:
             raise self._failure
         if not self._report.stopped:
+            if self._report.stored:
+                self._archive.merge_index(self._account)
             self._state.forget()
         return self._report
 

@@ -103,34 +103,52 @@ def _file(root: Path, name: str, labels: frozenset[str] | None, *, is_checked: b
     try:
         facts = os.stat(path)
     except OSError:
-        yield MailFile(name, 0, lambda: "unreadable", partial(read, None))
+        yield MailFile(name, 0, lambda: "unreadable", partial(read, None, 0))
         return
     if stat.S_ISREG(facts.st_mode):
         delivered = datetime.fromtimestamp(facts.st_mtime, UTC)
         identity = f"{facts.st_size}:{facts.st_mtime_ns}"
-        yield MailFile(name, facts.st_size, lambda: identity, partial(read, delivered))
+        yield MailFile(name, facts.st_size, lambda: identity, partial(read, delivered, facts.st_size))
 
 
 def _read_message(
-    path: str, labels: frozenset[str] | None, delivered: datetime | None, offset: int, *, is_checked: bool
+    path: str, labels: frozenset[str] | None, delivered: datetime | None, size: int, offset: int, *, is_checked: bool
 ) -> Iterator[ImportFinding]:
     if offset:
         return
     try:
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size > LARGEST_MESSAGE:
-                problem = f"{size:,} bytes are more than the {LARGEST_MESSAGE:,} that a message may have"
-                yield RefusedMessage(readable(path), problem, 1)
-                return
-            raw = file.read()
+        raw, size = _content(path, size)
     except OSError as error:
         yield RefusedMessage(readable(path), f"cannot be read: {error.strerror}", 1)
+        return
+    if raw is None:
+        problem = f"{size:,} bytes are more than the {LARGEST_MESSAGE:,} that a message may have"
+        yield RefusedMessage(readable(path), problem, 1)
         return
     if is_checked and not has_mail_headers(raw[:HEAD_OF_MESSAGE]):
         yield RefusedMessage(readable(path), NOT_A_MESSAGE, max(1, len(raw)), is_mail=False)
         return
     yield FoundMessage(raw, max(1, len(raw)), labels=labels, delivered=delivered)
+
+
+def _content(path: str, expected: int) -> tuple[bytes | None, int]:
+    """All of a file, and its size; None if that is too large for a message. In as few calls of the system as it takes,
+    because a Maildir has a file for every message: one that has the expected size is read at once."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if expected <= LARGEST_MESSAGE:
+            raw = os.read(file, expected + 1)
+            if len(raw) == expected:
+                return raw, expected
+        size = os.fstat(file).st_size
+        if size > LARGEST_MESSAGE:
+            return None, size
+        os.lseek(file, 0, os.SEEK_SET)
+        with open(file, "rb", closefd=False) as whole:
+            raw = whole.read()
+        return raw, len(raw)
+    finally:
+        os.close(file)
 
 
 def _flag_labels(name: str, *, is_new: bool) -> frozenset[str]:

@@ -6,6 +6,7 @@ again and recognised. Positions are deleted when the import is complete.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +15,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from postroom.archive.backend import COUNTS_ROW, ImportPosition, counts_in, counts_mark
 from postroom.archive.messages import IncomingMail
 from postroom.archive.shards.shard_file import is_damage, storage_error
 from postroom.domain.errors import Fatal
@@ -138,6 +138,33 @@ ShowProgress = Callable[[ImportProgress], None]
 
 
 COMPLETE = -1
+
+
+class ImportPosition(NamedTuple):
+    """How far a file has been imported."""
+
+    identity: str
+    position: int
+
+
+COUNTS_ROW = ""
+"""In place of a file's name, which is never empty."""
+
+
+def counts_mark(counts: Mapping[str, float]) -> ImportPosition:
+    """How counts stand among the positions, in the row of the file without a name (`COUNTS_ROW`)."""
+    return ImportPosition(json.dumps(dict(counts)), 0)
+
+
+def counts_in(identity: object) -> dict[str, float]:
+    """What that row says; nothing where there is none, or it cannot be read."""
+    try:
+        found = json.loads(identity) if isinstance(identity, str) else {}
+    except ValueError:
+        return {}
+    return {name: value for name, value in found.items() if isinstance(value, int | float)}
+
+
 _TABLE = """
     CREATE TABLE IF NOT EXISTS positions (
         source TEXT NOT NULL,       -- account, format and path of the import
