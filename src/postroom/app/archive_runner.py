@@ -312,11 +312,11 @@ async def _upgrade_indexes(archive: ArchiveService, is_over: Callable[[], bool])
 
 
 def _upgrade(writer: MailWriter, email: str) -> bool:
-    return writer.upgrade_index(email)
+    return writer.improve_index(email)
 
 
 def _old_indexes(reader: MailReader) -> list[str]:
-    return [email for email in reader.accounts() if reader.has_old_index(email)]
+    return [email for email in reader.accounts() if reader.index_needs_work(email)]
 
 
 async def _read_next(
@@ -425,7 +425,7 @@ async def _hand_over(app: App) -> None:
 
 def _some_wait(reader: MailReader, version: int) -> bool:
     return any(
-        reader.waiting_attachments(email, None, 1, version) or reader.has_old_index(email)
+        reader.waiting_attachments(email, None, 1, version) or reader.index_needs_work(email)
         for email in reader.accounts()
     )
 

@@ -5,17 +5,17 @@ Two implementations: SQLite files below a folder (`shards/`), and tables in Post
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import date, datetime
 from pathlib import Path
-from typing import NamedTuple, Protocol, Self
+from typing import Protocol, Self
 
 from postroom.archive.certificates import ArchiveProof, Certificate, Removal, RemovalResult
 from postroom.archive.conversations.facts import ConversationFacts
 from postroom.archive.conversations.forest import ConversationCounts
 from postroom.archive.coverage import MessageReadings, PartState, TextCoverage, UnindexedPart, WaitingAttachments
+from postroom.archive.importing.state import ImportPosition
 from postroom.archive.messages import (
     AccountHolding,
     ArchivedAttachment,
@@ -131,39 +131,15 @@ class MailReader(Protocol):
     def texts(self, email: str, rows: Sequence[TextRow], longest: int) -> list[tuple[str, str]]:
         """The subject of each and the beginning of its text; empty where there is none."""
 
-    def has_old_index(self, email: str) -> bool:
-        """Whether some of the account's mail was indexed by an older version and lacks words that are found now."""
+    def index_needs_work(self, email: str) -> bool:
+        """Whether some of the account's mail was indexed by an older version and lacks words that are found now, or its
+        index is in so many pieces that searches are slow."""
 
     def written_to(self, email: str) -> Iterator[PersonWrittenTo]:
         """Recipients of the account's sent mail; a person may occur more than once."""
 
     def sent_mail(self, email: str) -> Iterator[ArchivedSentMail]:
         """The account's sent mail that has a Message-ID."""
-
-
-class ImportPosition(NamedTuple):
-    """How far a file has been imported."""
-
-    identity: str
-    position: int
-
-
-COUNTS_ROW = ""
-"""In place of a file's name, which is never empty."""
-
-
-def counts_mark(counts: Mapping[str, float]) -> ImportPosition:
-    """How counts stand among the positions, in the row of the file without a name (`COUNTS_ROW`)."""
-    return ImportPosition(json.dumps(dict(counts)), 0)
-
-
-def counts_in(identity: object) -> dict[str, float]:
-    """What that row says; nothing where there is none, or it cannot be read."""
-    try:
-        found = json.loads(identity) if isinstance(identity, str) else {}
-    except ValueError:
-        return {}
-    return {name: value for name, value in found.items() if isinstance(value, int | float)}
 
 
 class ImportPositions(Protocol):
@@ -190,6 +166,9 @@ class ImportTarget(Protocol):
 
     def import_positions(self, source: str) -> ImportPositions:
         """How far an unfinished import of this source is."""
+
+    def merge_index(self, email: str) -> None:
+        """Make searches fast after much mail was stored at once. Nothing depends on it."""
 
 
 class MailWriter(Protocol):
@@ -237,8 +216,11 @@ class MailWriter(Protocol):
     def record_readings(self, email: str, messages: Sequence[MessageReadings]) -> None:
         """Index what was read of attachments. Safe to repeat; a message whose bytes changed meanwhile is left out."""
 
-    def upgrade_index(self, email: str) -> bool:
-        """Index a portion of such mail anew, newest first; returns whether more is left. Mail itself stays as it is."""
+    def improve_index(self, email: str) -> bool:
+        """A portion of that work, newest mail first; returns whether more is left. Mail itself stays as it is."""
+
+    def merge_index(self, email: str) -> None:
+        """Make searches fast after much mail was stored at once. Nothing depends on it."""
 
     def import_positions(self, source: str) -> ImportPositions:
         """How far an unfinished import of this source is."""

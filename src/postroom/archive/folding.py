@@ -60,10 +60,11 @@ class LabelIndex:
         """The labels that the mailbox's owner made."""
         return tuple(sorted(name for name in self._ids if normal(name) not in _SYSTEM))
 
-    def as_seen_by(self, names: Iterable[tuple[str, bool]]) -> Hashable:
-        """What a query with these labels depends on in the shard: shards with equal values can share a plan."""
+    def as_seen_by(self, names: Iterable[tuple[str, bool]], *, users: bool) -> Hashable:
+        """What a query with these labels, and perhaps with `has:userlabels`, depends on in the shard: shards with equal
+        values can share a plan."""
         known = [(each, wanted and self.is_rare(each)) for name, wanted in names for each in self.spellings(name)]
-        return tuple(known), self.of_the_user
+        return tuple(known), self.of_the_user if users else ()
 
 
 NOTHING = nodes.Or(())
@@ -159,6 +160,17 @@ def without_conversations(node: nodes.Node) -> nodes.Node:
             return NOTHING
         case _:
             return node
+
+
+def leaves_of(node: nodes.Node) -> Iterator[nodes.Node]:
+    match node:
+        case nodes.And(parts) | nodes.Or(parts):
+            for part in parts:
+                yield from leaves_of(part)
+        case nodes.Not(part):
+            yield from leaves_of(part)
+        case _:
+            yield node
 
 
 def labels_in(node: nodes.Node, *, wanted: bool = True) -> Iterator[tuple[str, bool]]:

@@ -26,8 +26,7 @@ from postroom.mail.headers import Headers
 _FILE = re.compile(r"(\d{4})(?:-([2-9]|[1-9]\d+))?\.db")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ShardName:
+class ShardName(NamedTuple):
     """An account's year; `part` counts the files that it was split into."""
 
     account: str

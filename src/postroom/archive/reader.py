@@ -33,6 +33,7 @@ FACTS = (
     "has_attachment",
 )
 """The columns that `archived_message` expects, in this order."""
+_PROVENANCES = {str(each): each for each in Provenance}
 
 
 def archived_message(
@@ -52,7 +53,7 @@ def archived_message(
         subject=subject,
         size=size,
         sha256=sha256.hex(),
-        provenance=Provenance(provenance),
+        provenance=_PROVENANCES[provenance],
         has_attachment=bool(has_attachment),
         labels=tuple(sorted(labels)),
         deleted_at_source=deleted,

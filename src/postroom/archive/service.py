@@ -357,6 +357,9 @@ class _SharedTarget:
     def import_positions(self, source: str) -> ImportPositions:
         return self._archive.import_positions(source)  # kept apart from the mail, by the thread that asks for it
 
+    def merge_index(self, email: str) -> None:
+        self._writing.submit(self._archive.merge_index, email).result()
+
 
 @asynccontextmanager
 async def owned_archive(backend: ArchiveBackend, purpose: str) -> AsyncIterator[ArchiveService]:

@@ -28,10 +28,11 @@ _LETTER = rf"[^\W_{SPACELESS}]"  # of a word between spaces
 _PIECE = re.compile(rf"[{SPACELESS}]+|{_LETTER}+")
 _LIGATURES = {"ffi": "\ufb03", "ffl": "\ufb04", "ff": "\ufb00", "fi": "\ufb01", "fl": "\ufb02", "ss": "\u00df"}
 _JOINED = re.compile("|".join(_LIGATURES))
-_SPACE = re.compile(r"\s+")
 _NOT_ASCII = re.compile("[^\\x00-\\x7f]+")
 _MOSTLY = 0.8
 """Of a text are ASCII."""
+_MOST_REPLACED = 32
+"""Different letters that are replaced faster one by one than by looking up every character."""
 
 Mark = tuple[int, int]
 K = TypeVar("K")
@@ -46,7 +47,7 @@ def shown(node: Node) -> tuple[re.Pattern[str] | None, str]:
 def snippet(body: str, phrases: re.Pattern[str] | None) -> Snippet:
     found = _found_early(body, phrases) or _found(body, phrases) if phrases else []
     if not found:
-        return Snippet(_SPACE.sub(" ", body[:_BEGINNING]).strip()[:_LONGEST].rstrip())
+        return Snippet(" ".join(body[:_BEGINNING].split())[:_LONGEST].rstrip())
     start = _word_start(body, max(_best(found).start() - _BEFORE, 0))
     end = start + _LONGEST
     return _closed_up(
@@ -167,15 +168,23 @@ def _closed_up(text: str, marks: Sequence[Mark]) -> Snippet:
     """White space as single spaces, and the marks moved accordingly."""
     written, places, done = "", list[Mark](), 0
     for start, end in marks:
-        written += _SPACE.sub(" ", text[done:start])
-        marked = _SPACE.sub(" ", text[start:end])
+        written += _spaced(text[done:start])
+        marked = _spaced(text[start:end])
         places.append((len(written), len(written) + len(marked)))
         written += marked
         done = end
-    written += _SPACE.sub(" ", text[done:])
+    written += _spaced(text[done:])
     blank = len(written) - len(written.lstrip())
     shown = written.strip()
     return Snippet(shown, tuple((start - blank, min(end - blank, len(shown))) for start, end in places))
+
+
+def _spaced(text: str) -> str:
+    """With a single space for each run of white space, also at the ends."""
+    words = " ".join(text.split())
+    if not words:
+        return " " if text else ""
+    return f"{' ' if text[0].isspace() else ''}{words}{' ' if text[-1].isspace() else ''}"
 
 
 class _Fold(dict[int, str]):
@@ -201,8 +210,12 @@ def _folded(text: str) -> str:
         return text.lower()
     if len(text.encode("ascii", "ignore")) < _MOSTLY * len(text):
         return text.translate(_FOLD)
-    # Few letters have accents: they are folded by themselves, and the rest as fast as ASCII is.
-    return _NOT_ASCII.sub(lambda run: run[0].translate(_FOLD), text).lower()
+    foreign = set("".join(_NOT_ASCII.findall(text)))
+    if len(foreign) > _MOST_REPLACED:
+        return text.translate(_FOLD)
+    for character in foreign:  # one after the other, since folding what is folded changes nothing
+        text = text.replace(character, _FOLD[ord(character)])
+    return text.lower()
 
 
 def wanted_in_body(node: Node) -> Iterator[Text]:

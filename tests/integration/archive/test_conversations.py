@@ -281,6 +281,25 @@ def test_a_damaged_or_missing_index_is_made_anew(tmp_path: Path) -> None:
         assert conversations(place) == whole
 
 
+def test_an_open_search_uses_the_index_that_is_there_now(tmp_path: Path) -> None:
+    place = FileArchive(tmp_path)
+    with place.writer("a test") as archive:
+        archive.store(HOME, [mail("first"), mail("second", answers="first", day=1)])
+    file = place.root / CONVERSATIONS_FILE
+    with place.search() as search:
+        assert search.count("has:conversation").messages == 0
+        for put_there in (None, b"no database" * 1_000, None):
+            index_conversations(place)
+            assert search.count("has:conversation").messages == 2
+            file.unlink()
+            if put_there is not None:
+                file.write_bytes(put_there)
+            for leftover in ("-wal", "-shm"):
+                file.with_name(f"{file.name}{leftover}").unlink(missing_ok=True)
+            assert search.count("has:conversation").messages == 0
+            assert search.count("this").messages == 2
+
+
 def test_damage_within_the_index_stops_no_page_and_is_repaired(tmp_path: Path) -> None:
     place = FileArchive(tmp_path)
     with place.writer("a test") as archive:

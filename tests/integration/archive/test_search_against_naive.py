@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -143,7 +143,7 @@ class Town:
 
     def by_account_and_key(self) -> dict[tuple[str, str], PreparedMail]:
         mine = {(ACCOUNT, mail.key): mail for mail in [*self.crafted[:90], *self.generated]}
-        return mine | {(OTHER, mail.key): replace(mail) for mail in self.crafted[80:]}
+        return mine | {(OTHER, mail.key): mail._replace() for mail in self.crafted[80:]}
 
 
 @pytest.fixture(scope="module")
@@ -244,8 +244,8 @@ def _plainly(root: Path, name: ShardName, node: Node) -> list[str]:
     try:
         labels = reader.labels()
         parts = selects(fold(without_spam_and_trash(node), labels), labels, most=-1)
-        statement = parts[0].newest(1_000)
-        ids = [id for (id,) in reader.query(statement.sql, statement.values)]
+        statement = parts[0].newest()
+        ids = [id for (id,) in reader.query(statement.sql, (*statement.values, 1_000))]
         counted = count(parts, None)
         assert reader.query(counted.sql, counted.values) == [(len(ids),)]
         keys = dict(reader.query("SELECT id, key FROM messages"))

@@ -30,8 +30,9 @@ def plans(root: Path, query: str, *, rare: bool) -> list[str]:
     try:
         labels = LabelIndex(reader.query("SELECT label, name FROM labels"), lambda label: rare)
         node = fold(without_spam_and_trash(parse(query, 20_000 * DAY_MS, strict=True)), labels)
-        statements = [select.newest(21, below=1 << 60) for select in selects(node, labels)]
-        return [step for one in statements for *_, step in reader.query(f"EXPLAIN QUERY PLAN {one.sql}", one.values)]
+        statements = [select.newest(below=1 << 60) for select in selects(node, labels)]
+        explained = [reader.query(f"EXPLAIN QUERY PLAN {one.sql}", (*one.values, 21)) for one in statements]
+        return [step for steps in explained for *_, step in steps]
     finally:
         reader.close()
 

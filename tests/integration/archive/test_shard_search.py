@@ -9,13 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from postroom.archive.importing import run as import_run
+from postroom.archive.importing.run import import_mail
+from postroom.archive.importing.sources import open_mbox
 from postroom.archive.messages import ShardName, path_of
 from postroom.archive.search import Search, SearchPage
+from postroom.archive.shards import shard_file
+from postroom.archive.shards.reader import FileArchiveReader, ShardReader, shards_on_disk
 from postroom.archive.shards.searching import search_shards
-from postroom.archive.shards.shard_file import open_for_writing
+from postroom.archive.shards.shard_file import is_scattered, open_for_writing
+from postroom.archive.shards.writer import FileArchiveWriter
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput, Fatal, Retryable
-from tests.support.archives import ACCOUNT, FIRST_DAY, OTHER, fill_shards, prepared_mail
+from tests.support.archives import ACCOUNT, FIRST_DAY, OTHER, fill_shards, plain_letter, prepared_mail
+from tests.support.mail import write_mbox
 
 pytestmark = pytest.mark.req("SY-15")
 
@@ -136,3 +143,49 @@ def test_a_query_that_takes_too_long_is_given_up(root: Path) -> None:
         with pytest.raises(BadInput, match="takes too long"):
             search.count(" ".join(f"lunch OR larger:{number}" for number in range(300)))
         assert search.search("lunch").problems == ()
+
+
+def segments(root: Path) -> list[list[int]]:
+    """The sizes of the index's segments, by shard."""
+    readers = [ShardReader(root, name) for name in shards_on_disk(root)]
+    try:
+        return [reader.segments() for reader in readers]
+    finally:
+        for reader in readers:
+            reader.close()
+
+
+def test_after_an_import_each_shard_has_its_index_in_one_piece(
+    root: Path, search: Search, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(import_run, "BATCH_MESSAGES", 10)
+    write_mbox(tmp_path / "mail.mbox", [plain_letter(f"word{number}", message_id=None) for number in range(60)])
+    with FileArchiveWriter(root) as archive:
+        import_mail(archive, ACCOUNT, open_mbox(tmp_path / "mail.mbox"))
+    assert {len(each) for each in segments(root)} == {1}
+    assert len(search.search("word7").hits) == 1
+
+
+def test_an_index_that_came_in_many_pieces_is_merged_in_the_background(
+    root: Path, search: Search, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_file, "_LEAST_MERGED_PAGES", 1)
+    with FileArchiveWriter(root) as archive:
+        for number in range(3):
+            archive.submit(ACCOUNT, [prepared_mail(number, f"word{number}")]).result()
+        with FileArchiveReader(root) as reader:
+            assert reader.index_needs_work(ACCOUNT)
+        before = [subjects(search.search(f"word{number}")) for number in range(3)]
+        assert not archive.improve_index(ACCOUNT)
+        assert {len(each) for each in segments(root)} == {1}
+        with FileArchiveReader(root) as reader:
+            assert not reader.index_needs_work(ACCOUNT)
+    assert [subjects(search.search(f"word{number}")) for number in range(3)] == before
+
+
+@pytest.mark.parametrize(
+    ("sizes", "is_time"),
+    [([], False), ([500], False), ([500, 63], False), ([500, 125], True), ([60, 4], False), ([40, 40, 40], True)],
+)
+def test_segments_are_merged_once_what_is_new_is_a_quarter_of_the_index(sizes: list[int], *, is_time: bool) -> None:
+    assert is_scattered(sizes) is is_time

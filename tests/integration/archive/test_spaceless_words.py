@@ -115,7 +115,7 @@ def test_snippets_show_and_mark_the_text_as_it_is(search: Search) -> None:
 def test_messages_are_taken_out_of_the_index_as_they_were_put_in(archive_place: ArchiveBackend) -> None:
     """The source's bytes replace those that were imported before, and what the index had of them."""
     imported, fetched = (prepared_mail(1, BODIES[each]) for each in (CHINESE, THAI))
-    imported = replace(imported, mail=replace(imported.mail, provenance=Provenance.IMPORT))
+    imported = imported._replace(mail=replace(imported.mail, provenance=Provenance.IMPORT))
     with archive_place.writer("a test") as archive, archive_place.search() as search:
         archive.submit(ACCOUNT, [imported]).result()
         assert numbers(search, "北京") == [1]
@@ -159,18 +159,18 @@ def test_old_shards_find_what_they_found_and_are_upgraded_one_after_the_other(tm
         archive.submit(ACCOUNT, [prepared_mail(number, "北京 天气很好") for number in (1, 100, 400)]).result()
     make_old(tmp_path, 2024, 2025, 2026)
     with place.search() as search, place.reader() as reader:
-        assert reader.has_old_index(ACCOUNT)
+        assert reader.index_needs_work(ACCOUNT)
         assert numbers(search, "北京") == numbers(search, "天气很好") == [1, 100, 400], "as they were found before"
         assert numbers(search, "天气") == []
         with place.writer("a test") as archive:
             archive.submit(ACCOUNT, [prepared_mail(101, "天气")]).result()
             assert place.verify().findings == []
-            assert archive.upgrade_index(ACCOUNT)
+            assert archive.improve_index(ACCOUNT)
             assert numbers(search, "天气") == [101, 400], "newest first; a search that was open sees it"
         with place.writer("another, after a crash") as archive:
-            assert [archive.upgrade_index(ACCOUNT) for _ in range(3)] == [True, False, False]
+            assert [archive.improve_index(ACCOUNT) for _ in range(3)] == [True, False, False]
         assert numbers(search, "天气") == [1, 100, 101, 400]
-        assert not reader.has_old_index(ACCOUNT)
+        assert not reader.index_needs_work(ACCOUNT)
     assert place.verify().findings == []
 
 
@@ -187,16 +187,16 @@ def test_an_old_database_finds_what_it_found_and_is_indexed_anew_in_portions(
         place._connections.query("UPDATE archive.facts SET value = '2' WHERE key = 'version'")
     monkeypatch.setattr(reindexing.reindex_some, "__defaults__", (2,))
     with PostgresArchive(url) as place, place.search() as search, place.reader() as reader:
-        assert reader.has_old_index(ACCOUNT)
+        assert reader.index_needs_work(ACCOUNT)
         assert numbers(search, "北京") == numbers(search, "天气很好") == list(range(count))
         assert numbers(search, "天气") == []
         assert place.verify().findings == []
         with place.writer("a test") as archive:
             archive.submit(ACCOUNT, [prepared_mail(count, "天气")]).result()
-            assert archive.upgrade_index(ACCOUNT)
+            assert archive.improve_index(ACCOUNT)
             assert numbers(search, "天气") == [4, 5]
             assert numbers(search, "天气很好") == list(range(count))
-            assert [archive.upgrade_index(ACCOUNT) for _ in range(3)] == [True, True, False]
+            assert [archive.improve_index(ACCOUNT) for _ in range(3)] == [True, True, False]
         assert numbers(search, "天气") == list(range(count + 1))
-        assert not reader.has_old_index(ACCOUNT)
+        assert not reader.index_needs_work(ACCOUNT)
         assert place.verify().findings == []

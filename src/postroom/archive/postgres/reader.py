@@ -179,7 +179,7 @@ class PostgresArchiveReader(ArchiveReader):
             accounts = self._numbers(session, email)
             return added_up(attachment_texts.coverage_of(session, account, version) for account in accounts)
 
-    def has_old_index(self, email: str) -> bool:
+    def index_needs_work(self, email: str) -> bool:
         sql = "SELECT 1 FROM archive.reindexing JOIN archive.accounts USING (account) WHERE email = %s"
         return bool(self._connections.query(sql, (account_name(email),)))
 

@@ -15,8 +15,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 from typing import Any, Self, TypeVar
 
-from postroom.archive.backend import COUNTS_ROW, ImportPosition, counts_in, counts_mark
 from postroom.archive.coverage import MessageReadings
+from postroom.archive.importing.state import COUNTS_ROW, ImportPosition, counts_in, counts_mark
 from postroom.archive.messages import IncomingMail, Relabelling, StoredMessage, StoreOutcome, Submission, account_name
 from postroom.archive.postgres.attachment_texts import record_readings
 from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSession
@@ -141,8 +141,11 @@ class PostgresArchiveWriter:
     def record_readings(self, email: str, messages: Sequence[MessageReadings]) -> None:
         self._in_turn(email, lambda session, account: record_readings(session, account, messages))
 
-    def upgrade_index(self, email: str) -> bool:
+    def improve_index(self, email: str) -> bool:
         return self._in_turn(email, reindex_some)
+
+    def merge_index(self, email: str) -> None:
+        """PostgreSQL's own upkeep does that."""
 
     def import_positions(self, source: str) -> PostgresImportPositions:
         return PostgresImportPositions(self._connections, source)

@@ -4,9 +4,10 @@ by the rules of `identity`.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -66,15 +67,18 @@ class ShardInsertion:
         return {name for name, count in names.items() if count > 1}.union(name for (name,) in found)
 
     def _insert_all(self, mails: Sequence[PreparedMail]) -> list[StoredMessage]:
-        given: dict[int, int] = {}  # the largest id that was given in a millisecond, by its first
+        dates = [mail.date_ms for mail in mails]
+        taken = self._largest_taken(map(layout.first_id, dates))  # and what is given here, by the millisecond's first
 
         def largest_taken(first: int) -> int | None:
-            return given[first] if first in given else self._largest_taken(first)
+            if first not in taken:
+                taken.update(self._largest_taken([first]))
+            return taken[first]
 
         rows: list[tuple[int, PreparedMail]] = []
-        for mail in mails:
-            row_id = layout.free_id(mail.date_ms, largest_taken)
-            given[row_id - row_id % layout.SLOTS] = row_id
+        for mail, date_ms in zip(mails, dates, strict=True):
+            row_id = layout.free_id(date_ms, largest_taken)
+            taken[row_id - row_id % layout.SLOTS] = row_id
             rows.append((row_id, mail))
         self._write_messages(rows)
         self._write_rest(rows)
@@ -178,11 +182,13 @@ class ShardInsertion:
             (mail.key, mail.mail.gmail_id, mail.thread_id, known.id),
         )
 
-    def _largest_taken(self, first: int) -> int | None:
-        row: tuple[int | None] = self._db.execute(
-            "SELECT max(id) FROM messages WHERE id >= ? AND id < ?", (first, first + layout.SLOTS)
-        ).fetchone()
-        return row[0]
+    def _largest_taken(self, firsts: Iterable[int]) -> dict[int, int | None]:
+        """The largest id that is taken in each of these milliseconds, by their first; None where none is."""
+        rows = self._db.execute(
+            "SELECT value, (SELECT max(id) FROM messages WHERE id >= value AND id < value + ?) FROM json_each(?)",
+            (layout.SLOTS, json.dumps(list(firsts))),
+        )
+        return dict(rows.fetchall())
 
     def _write_messages(self, rows: Sequence[tuple[int, PreparedMail]]) -> None:
         self._db.executemany(

@@ -1,8 +1,12 @@
-"""What ranking needs of one shard: how many messages have a phrase, and how often each candidate has it."""
+"""What ranking needs of one shard: how many messages have a phrase, and how often each candidate has it; and the words
+of its index, for other spellings.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Protocol
 
 from postroom.archive.folding import segmented
@@ -17,7 +21,7 @@ from postroom.archive.words.ranking import (
     RankedPhrase,
     weighed,
 )
-from postroom.archive.words.tokens import indexed_words
+from postroom.archive.words.tokens import folded_text, folded_words
 from postroom.mail.query.nodes import Node, Text, TextField
 
 _TEXTS = COLUMNS[:-1]
@@ -55,17 +59,21 @@ def matched_in(shard: RankedShard, phrases: Sequence[RankedPhrase], row_ids: Seq
             f"JOIN search_docsize d ON d.id = t.id WHERE t.id IN ({', '.join('?' * len(some))})"
         )
         for row_id, sizes, *texts in shard.query(sql, some):
-            words = {name: indexed_words(text or "") for name, text in zip(_TEXTS, texts, strict=True)}
+            folded = {name: folded_text(text) for name, text in zip(_TEXTS, texts, strict=True) if text}
             frequencies = [
-                weighed(phrase, _counts(phrase, words) | {ATTACHMENTS: int(row_id in ids)})
+                weighed(phrase, _counts(phrase, folded) | {ATTACHMENTS: int(row_id in ids)})
                 for phrase, ids in zip(phrases, attached, strict=True)
             ]
             found[row_id] = MatchedWords(tuple(frequencies), sum(_varints(sizes)[: len(_TEXTS)]))
     return found
 
 
-def _counts(phrase: RankedPhrase, words: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    return {column: phrase.count_in(words[column]) for column in phrase.columns if column in words}
+def _counts(phrase: RankedPhrase, folded: Mapping[str, str]) -> dict[str, int]:
+    return {
+        column: phrase.count_in(folded_words(text))
+        for column in phrase.columns
+        if (text := folded.get(column)) and phrase.may_be_in(text)
+    }
 
 
 def _attached(shard: RankedShard, phrase: RankedPhrase) -> set[int]:
@@ -85,6 +93,8 @@ def _match(text: Text, version: int) -> str | None:
 
 def _varints(data: bytes) -> list[int]:
     """Numbers as SQLite writes them into its own tables, seven bits in a byte; ours never take nine bytes."""
+    if data.isascii():
+        return list(data)
     numbers, value = [], 0
     for byte in data:
         value = value << 7 | byte & 0x7F
@@ -92,3 +102,48 @@ def _varints(data: bytes) -> list[int]:
             numbers.append(value)
             value = 0
     return numbers
+
+
+_MOST_WORDS = 5_000
+_MOST_SCANNED = 256
+_MANY = 32
+_BEGINNINGS_SCANNED = (2, 3)  # letters
+
+
+class WordShard(Protocol):
+    def vocabulary(self, sql: str, values: Sequence[Any]) -> dict[str, int]:
+        """An answer from `temp.vocabulary`."""
+
+
+def word_counts(shard: WordShard, words: Set[str]) -> dict[str, int]:
+    """In how many messages each of these words stands; those that stand nowhere are left out.
+
+    Many words that begin alike, as other spellings of one do, are found by reading what begins so, unless that is too
+    much: looking up a word takes as long as reading a dozen.
+    """
+    found: dict[str, int] = {}
+    for letters in _BEGINNINGS_SCANNED:
+        [(beginning, many)] = Counter(word[:letters] for word in words).most_common(1) or [("", 0)]
+        if many < _MANY:
+            break
+        sql = f"SELECT term, doc FROM temp.vocabulary WHERE term >= ? AND term < ? LIMIT {_MOST_SCANNED}"
+        there = shard.vocabulary(sql, (beginning, _after(beginning)))
+        if len(there) < _MOST_SCANNED:
+            found = {word: count for word, count in there.items() if word in words}
+            words = {word for word in words if not word.startswith(beginning)}
+            break
+    sql = "SELECT term, doc FROM json_each(?) CROSS JOIN temp.vocabulary WHERE term = value"
+    return found | shard.vocabulary(sql, (json.dumps(sorted(words)),))
+
+
+def words_beginning(shard: WordShard, beginning: str, shortest: int, longest: int) -> dict[str, int]:
+    """The same for the words that begin so; of very many, some."""
+    sql = (
+        "SELECT term, doc FROM temp.vocabulary WHERE term >= ? AND term < ? "
+        f"AND length(term) BETWEEN ? AND ? LIMIT {_MOST_WORDS}"
+    )
+    return shard.vocabulary(sql, (beginning, _after(beginning), shortest, longest))
+
+
+def _after(beginning: str) -> str:
+    return f"{beginning}\U0010ffff"

@@ -9,6 +9,7 @@ import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
+from functools import lru_cache
 from heapq import merge
 from itertools import groupby, islice
 from operator import attrgetter
@@ -47,13 +48,15 @@ from postroom.archive.preparing import Cut, Packed, unpack
 from postroom.archive.reader import FACTS, PORTION, ArchiveReader, archived_message, whole_message
 from postroom.archive.shards import attachment_texts
 from postroom.archive.shards.shard_file import (
+    SEGMENT_SIZES,
     VERSION,
     has_attachment_texts,
+    is_scattered,
     open_for_reading,
     storage_error,
     version_of,
 )
-from postroom.domain.errors import Fatal
+from postroom.domain.errors import Fatal, PostroomError
 from postroom.mail.parsing import UNREADABLE
 from postroom.reading.documents import EXTRACTOR_VERSION
 
@@ -67,9 +70,25 @@ MESSAGE_COLUMNS = (
 
 def shards_on_disk(root: Path, account: str | None = None) -> list[ShardName]:
     """Every shard file below the archive, by account and date."""
-    folders = [account] if account else [unquote(name) for name in _names(root)]
-    found = [parse_filename(folder, name) for folder in folders for name in _names(folder_of(root, folder))]
-    return sorted((name for name in found if name is not None), key=attrgetter("account", "year", "part"))
+    folders = [account] if account else [unquote(name) for name in _folders(root)]
+    files = [(folder, name) for folder in folders for name in _names(folder_of(root, folder)) if name.endswith(".db")]
+    found = [name for folder, file in files if (name := parse_filename(folder, file)) is not None]
+    return sorted(found, key=attrgetter("account", "year", "part"))
+
+
+def _folders(root: Path) -> list[str]:
+    """The names of the folders in a folder."""
+    try:
+        with os.scandir(root) as found:
+            return [each.name for each in found if each.is_dir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+@lru_cache(1_024)
+def _label_names(labels: str) -> tuple[str, ...]:
+    """From JSON; few of them differ among many messages."""
+    return tuple(sorted(json.loads(labels)))
 
 
 def _names(folder: Path) -> list[str]:
@@ -86,6 +105,7 @@ class ShardReader:
     def __init__(self, root: Path, name: ShardName, path: Path | None = None) -> None:
         """`path` is for a file that lies elsewhere than its name says, such as one in quarantine."""
         self.name = name
+        self._shard = str(name)
         self._path = path or path_of(root, name)
         self._connection = open_for_reading(self._path)
 
@@ -96,7 +116,14 @@ class ShardReader:
         try:
             return self._connection.execute(sql, parameters).fetchall()
         except sqlite3.Error as error:
-            raise storage_error(error, str(self._path)) from error
+            raise self._error(error) from error
+
+    def _error(self, error: sqlite3.Error) -> PostroomError:
+        return storage_error(error, str(self._path))
+
+    def segments(self) -> list[int]:
+        """The sizes of the segments of its index."""
+        return [size for (size,) in self.query(SEGMENT_SIZES)]
 
     def message(self, key: str) -> ArchivedMessage | None:
         rows = self.query(f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE key = ?", (key,))
@@ -119,7 +146,7 @@ class ShardReader:
         """A row of MESSAGE_COLUMNS as a message."""
         row_id, *facts, deleted, labels = row
         deleted_at = None if deleted is None else datetime.fromisoformat(deleted)
-        return archived_message(self.name.account, str(self.name), row_id, facts, deleted_at, json.loads(labels))
+        return archived_message(self.name.account, self._shard, row_id, facts, deleted_at, _label_names(labels))
 
     def raw(self, row_id: int) -> bytes:
         """The exact bytes, checked against the hash that was taken when they were stored."""
@@ -266,8 +293,8 @@ class FileArchiveReader(ArchiveReader):
     def coverage(self, email: str | None = None, version: int = EXTRACTOR_VERSION) -> TextCoverage:
         return added_up(attachment_texts.coverage_of(shard, version) for shard in self.shards(email))
 
-    def has_old_index(self, email: str) -> bool:
-        return any(shard.version() < VERSION for shard in self.shards(email))
+    def index_needs_work(self, email: str) -> bool:
+        return any(shard.version() < VERSION or is_scattered(shard.segments()) for shard in self.shards(email))
 
     def unindexed(
         self, state: PartState, limit: int, email: str | None = None, version: int = EXTRACTOR_VERSION

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -25,6 +26,7 @@ from postroom.archive.folding import (
     LabelIndex,
     fold,
     labels_in,
+    leaves_of,
     segmented,
     without_attachment_text,
     without_conversations,
@@ -45,17 +47,17 @@ from postroom.archive.search import (
 )
 from postroom.archive.shards import selecting
 from postroom.archive.shards.attachment_texts import texts_in
-from postroom.archive.shards.conversations import CONVERSATIONS_FILE, asked_index, attach
-from postroom.archive.shards.ranking import count_phrases, matched_in
+from postroom.archive.shards.conversations import CONVERSATIONS_FILE, SCHEMA, asked_index, attach
+from postroom.archive.shards.ranking import count_phrases, matched_in, word_counts, words_beginning
 from postroom.archive.shards.reader import MESSAGE_COLUMNS, ShardReader, shards_on_disk
-from postroom.archive.shards.selecting import THIS_SHARD, Select, Statement
+from postroom.archive.shards.selecting import THIS_SHARD, SearchPlans, Select, ShardPlan
 from postroom.archive.shards.shard_file import ATTACHMENT_TEXTS_SINCE, SEGMENTED_SINCE
-from postroom.archive.snippets import attachment_snippets, shown, shown_of_attachments, snippet
+from postroom.archive.snippets import AttachmentPhrases, attachment_snippets, shown, shown_of_attachments, snippet
 from postroom.archive.words.ranking import MatchedWords, PhraseCounts, RankedPhrase, best_first, phrases_of
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, Fatal, PostroomError, Retryable
 from postroom.mail.query import span
-from postroom.mail.query.nodes import Node
+from postroom.mail.query.nodes import HasConversation, HasUserLabel, InConversation, Node
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_MS = 253_402_300_799_999  # the end of the year 9999
@@ -71,10 +73,11 @@ class ShardQuestions:
     def __init__(self, shards: Shards, root: Path) -> None:
         self._shards = shards
         self._root = root
+        self._plans = SearchPlans()
         self._threads = ThreadPoolExecutor(min(8, os.cpu_count() or 1), thread_name_prefix="search")
 
     def ask(self, node: Node, accounts: Sequence[str] | None, time_left: TimeLeft) -> ShardQuestion:
-        return ShardQuestion(self._shards, self._threads, node, accounts, is_late=lambda: time_left() < 0)
+        return ShardQuestion(self._shards, self._threads, node, accounts, lambda: time_left() < 0, self._plans)
 
     def accounts(self) -> list[str]:
         return sorted({name.account for name in self._shards.names(None)})
@@ -104,6 +107,7 @@ class ShardQuestion:
         node: Node,
         accounts: Sequence[str] | None,
         is_late: Callable[[], bool],
+        plans: SearchPlans,
     ) -> None:
         self._shards = shards
         self._is_late = is_late
@@ -111,9 +115,10 @@ class ShardQuestion:
         self._node = node
         self._names = _within(node, shards.names(accounts))
         self._labels = tuple(dict.fromkeys(labels_in(node)))
-        self._plans: dict[Hashable, list[Select]] = {}
-        self._statements: dict[tuple[int, int, int | None], list[Statement]] = {}
-        """The newest of a plan, by its identity (a plan lives as long as this), and from where how many."""
+        leaves = tuple(leaves_of(node))
+        self._asks_user_labels = any(isinstance(leaf, HasUserLabel) for leaf in leaves)
+        self._asks_conversations = any(isinstance(leaf, InConversation | HasConversation) for leaf in leaves)
+        self._plans = plans
         self._problems: dict[ShardName, str] = {}
         self._lock = threading.Lock()
 
@@ -227,19 +232,15 @@ class ShardQuestion:
         return None
 
     def word_counts(self, words: Sequence[str]) -> dict[str, int]:
-        sql = "SELECT term, doc FROM json_each(?) CROSS JOIN temp.vocabulary WHERE term = value"
-        return self._vocabulary(sql, (json.dumps(list(words)),))
+        wanted = frozenset(words)
+        return self._added_up(lambda reader: word_counts(reader, wanted))
 
     def words_like(self, beginning: str, shortest: int, longest: int) -> dict[str, int]:
-        sql = (
-            "SELECT term, doc FROM temp.vocabulary WHERE term >= ? AND term < ? "
-            f"AND length(term) BETWEEN ? AND ? LIMIT {_MOST_WORDS}"
-        )
-        return self._vocabulary(sql, (beginning, f"{beginning}\U0010ffff", shortest, longest))
+        return self._added_up(lambda reader: words_beginning(reader, beginning, shortest, longest))
 
-    def _vocabulary(self, sql: str, values: Sequence[Any]) -> dict[str, int]:
+    def _added_up(self, ask: Callable[[SearchReader], dict[str, int]]) -> dict[str, int]:
         counts = Counter[str]()
-        for answer in self._ask_all(lambda reader: reader.vocabulary(sql, values)):
+        for answer in self._ask_all(ask):
             counts.update(answer)
         return dict(counts)
 
@@ -283,11 +284,10 @@ class ShardQuestion:
         below = after.below(name) if after is not None and name.year == after.shard.year else None
 
         def ask(reader: SearchReader) -> list[int]:
-            plan = self._selects(reader)
-            wanted = (id(plan), limit, below)
-            if (parts := self._statements.get(wanted)) is None:
-                parts = self._statements[wanted] = [select.newest(limit, below) for select in plan]
-            ids = {row_id for part in parts for (row_id,) in reader.query(part.sql, part.values)}
+            parts = self._plan(reader).newest(below)
+            if len(parts) == 1:
+                return [id for (id,) in reader.query(parts[0].sql, (*parts[0].values, limit))]
+            ids = {id for part in parts for (id,) in reader.query(part.sql, (*part.values, limit))}
             return sorted(ids, reverse=True)[:limit]
 
         return self._ask(name, ask) or []
@@ -298,14 +298,14 @@ class ShardQuestion:
         lowest = place.above(name) if name.year == place.shard.year else 0
 
         def ask(reader: SearchReader) -> list[int]:
-            parts = [select.oldest(limit, lowest) for select in self._selects(reader)]
+            parts = [select.oldest(limit, lowest) for select in self._plan(reader).selects]
             return sorted({id for part in parts for (id,) in reader.query(part.sql, part.values)})[:limit]
 
         return self._ask(name, ask) or []
 
     def _best_in(self, reader: SearchReader, limit: int) -> dict[int, float]:
         scores: dict[int, float] = {}
-        for statement in (select.best(limit) for select in self._selects(reader, by_text=True)):
+        for statement in (select.best(limit) for select in self._plan(reader, by_text=True).selects):
             for id, score in reader.query(statement.sql, statement.values):
                 scores[id] = min(score, scores.get(id, 0.0))
         return scores
@@ -317,29 +317,39 @@ class ShardQuestion:
         return [id for (id,) in reader.query(statement.sql, statement.values)]
 
     def _count_in(self, reader: SearchReader, limit: int | None) -> int:
-        parts = self._selects(reader)
+        parts = self._plan(reader).selects
         statement = selecting.count(parts, limit)
         return int(reader.query(statement.sql, statement.values)[0][0]) if parts else 0
 
     def _hits_in(self, reader: SearchReader, ids: Sequence[int]) -> dict[Found, SearchHit]:
-        marks = ", ".join("?" * len(ids))
-        rows = reader.query(f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE id IN ({marks})", tuple(ids))
-        around = snippets(reader, self._node, ids)
-        messages = [reader.read_row(row) for row in rows]
-        return {(reader.name, m.row_id): SearchHit(m, around.get(m.row_id, Snippet(""))) for m in messages}
+        phrases, column, attached = self._shown
+        text = f"(SELECT {column} FROM texts WHERE texts.id = messages.id)"
+        sql = f"SELECT {text}, {MESSAGE_COLUMNS} FROM messages WHERE id IN (SELECT value FROM json_each(?))"
+        rows = reader.query(sql, (json.dumps(ids),))
+        around = {row[1]: Snippet("") if row[0] is None else snippet(row[0], phrases) for row in rows}
+        if attached is not None:
+            around |= attachment_snippets(texts_in(reader, attached.ids(around)), attached)
+        return {(reader.name, row[1]): SearchHit(reader.read_row(row[1:]), around[row[1]]) for row in rows}
 
-    def _selects(self, reader: SearchReader, *, by_text: bool = False) -> list[Select]:
-        """One plan serves all shards that look the same to this query, and most do."""
+    @cached_property
+    def _shown(self) -> tuple[re.Pattern[str] | None, str, AttachmentPhrases | None]:
+        """What snippets show: of a body, how much of it that takes, and of attachments."""
+        return *shown(self._node), shown_of_attachments(self._node)
+
+    def _plan(self, reader: SearchReader, *, by_text: bool = False) -> ShardPlan:
         labels = reader.labels()
-        seen = (labels.as_seen_by(self._labels), by_text, reader.seen_version, reader.has_conversations)
-        if seen not in self._plans:
-            self._plans[seen] = selecting.selects(fold(self._answerable(reader), labels), labels, by_text=by_text)
-        return self._plans[seen]
+        label_facts = labels.as_seen_by(self._labels, users=self._asks_user_labels)
+        with_index = self._asks_conversations and reader.has_conversations()
+
+        def make() -> list[Select]:
+            return selecting.selects(fold(self._answerable(reader), labels), labels, by_text=by_text)
+
+        return self._plans.get((self._node, label_facts, by_text, reader.seen_version, with_index), make)
 
     def _answerable(self, reader: SearchReader) -> Node:
         """The query as this shard, and the index of conversations as it is, can answer it."""
-        node = self._node if reader.has_conversations else without_conversations(self._node)
-        return as_indexed(node, reader.seen_version)
+        lacks_index = self._asks_conversations and not reader.has_conversations()
+        return as_indexed(without_conversations(self._node) if lacks_index else self._node, reader.seen_version)
 
     def _ask_all(self, ask: Callable[[SearchReader], T]) -> list[T]:
         """All shards at once, each on a thread of its own."""
@@ -396,7 +406,6 @@ def _year_at(milliseconds: int) -> int:
     return year_of(_EPOCH + timedelta(milliseconds=min(max(milliseconds, 0), _LAST_MS)))
 
 
-_MOST_WORDS = 5_000
 _MOST_IDLE = 128  # each holds a few open files
 _CACHE_KIB = 4_096
 _RARE = 256
@@ -412,11 +421,12 @@ class SearchReader(ShardReader):
 
     def __init__(self, root: Path, name: ShardName) -> None:
         super().__init__(root, name)
-        self._file = _identity(self._path)
-        self._index = root / CONVERSATIONS_FILE
-        self._index_file = _identity(self._index)
+        self._root = root
+        self._file_name = os.fspath(self._path)
+        self._file = _identity(self._file_name)
+        self._attached: tuple[int, int] | None = None
+        self._has_conversations = False
         self._connection.create_function(THIS_SHARD, 0, lambda: str(name), deterministic=True)
-        self.has_conversations = attach(self, root)
         self._connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         self._labels = LabelIndex(())
         self._data_version: object = None
@@ -427,25 +437,31 @@ class SearchReader(ShardReader):
         self._connection.set_progress_handler(lambda: self._is_late(), _STEPS)
 
     def is_of_this_file(self) -> bool:
-        """False: another file stands under the shard's name now, because it was rebuilt; or under that of the index of
-        conversations."""
-        return self._file == _identity(self._path) and self._index_file == _identity(self._index)
+        """False: another file stands under the shard's name now, because it was rebuilt."""
+        return self._file == _identity(self._file_name)
+
+    def has_conversations(self) -> bool:
+        """Whether queries can use the index of conversations, as the file stands there now. Attached when the first
+        query asks, because few do."""
+        now = _identity(os.fspath(self._root / CONVERSATIONS_FILE))
+        if now != self._attached:
+            if any(schema == SCHEMA for _, schema, _ in self.query("PRAGMA database_list")):
+                self.query(f"DETACH {SCHEMA}")
+            self._attached, self._has_conversations = now, attach(self, self._root)
+        return self._has_conversations
 
     def give_up_when(self, is_late: Callable[[], bool]) -> None:
         """Break a query off as soon as this says so."""
         self._is_late = is_late
 
-    def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        try:
-            return super().query(sql, parameters)
-        except PostroomError as error:
-            if getattr(error.__cause__, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
-                raise BadInput("query", "this takes too long; narrow it, with dates for example") from None
-            raise
+    def _error(self, error: sqlite3.Error) -> PostroomError:
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
+            return BadInput("query", "this takes too long; narrow it, with dates for example")
+        return super()._error(error)
 
     def labels(self) -> LabelIndex:
         """The shard's labels; read again only after the shard was written to."""
-        data_version = self.query("PRAGMA data_version")
+        [(data_version,)] = self.query("PRAGMA data_version")
         if data_version != self._data_version:
             self._labels = LabelIndex(self.query("SELECT label, name FROM labels"), self._is_rare)
             self._data_version = data_version
@@ -559,24 +575,13 @@ class _Lent:
             self._folder.give_back(self._reader)
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _identity(path: str) -> tuple[int, int] | None:
     """Which file stands under a path; None if there is none."""
     try:
         found = os.stat(path)
     except OSError:
         return None
     return found.st_dev, found.st_ino
-
-
-def snippets(reader: SearchReader, node: Node, row_ids: Sequence[int]) -> dict[int, Snippet]:
-    """For each message the part of its body that has most of the query's words, or else its beginning."""
-    phrases, column = shown(node)
-    marks = ", ".join("?" * len(row_ids))
-    rows = reader.query(f"SELECT id, {column} FROM texts WHERE id IN ({marks})", tuple(row_ids))
-    found = {row_id: snippet(body, phrases) for row_id, body in rows}
-    attached = shown_of_attachments(node)
-    texts = {} if attached is None else texts_in(reader, attached.ids(found))
-    return found | attachment_snippets(texts, attached)
 
 
 def search_shards(root: Path, clock: Clock | None = None, patience_s: float = 30.0) -> Search:

@@ -11,7 +11,7 @@ Values are bound; what a person typed appears in a full-text expression only as 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal, assert_never
@@ -333,10 +333,11 @@ class Select:
     index: str = ""
     """A hint for the database."""
 
-    def newest(self, limit: int, below: int | None = None) -> Statement:
-        """The newest ones, only those with an id below the given one."""
+    def newest(self, below: int | None = None) -> Statement:
+        """The newest ones, only those with an id below the given one; how many of them is its last value, to be
+        added."""
         found = self.all(below)
-        return Statement(f"{found.sql} ORDER BY 1 DESC LIMIT ?", (*found.values, limit))
+        return Statement(f"{found.sql} ORDER BY 1 DESC LIMIT ?", found.values)
 
     def oldest(self, limit: int, at_least: int) -> Statement:
         """The oldest ones, only those with at least the given id."""
@@ -346,8 +347,8 @@ class Select:
     def best(self, limit: int) -> Statement:
         """Ids and scores, the smaller the better; without text to score, the newest are as good as any."""
         if self.table != "search":
-            newest = self.newest(limit)
-            return Statement(f"SELECT *, 0.0 FROM ({newest.sql})", newest.values)
+            newest = self.newest()
+            return Statement(f"SELECT *, 0.0 FROM ({newest.sql})", (*newest.values, limit))
         where = _all([*self.where, *self.ids.conditions(self.id)])
         sql = f"SELECT {self.id}, bm25(search, {_WEIGHTS}) FROM search AS driver WHERE {where.sql}"
         return Statement(f"{sql} ORDER BY 2, 1 DESC LIMIT ?", (*where.values, limit))
@@ -491,3 +492,33 @@ def _driven(
     checked = tuple(fact for fact in facts if _label_left_out(fact) not in merged)
     where = (*driver, conditions.of(And(checked))) if checked else driver
     return Select(table, conditions.id, where, Ids.of(And(alternative.facts)), text, index)
+
+
+_MOST_PLANS = 64
+
+
+class ShardPlan:
+    """How shards that look the same to a query answer it."""
+
+    def __init__(self, selects: Sequence[Select]) -> None:
+        self.selects = selects
+        self._first = [select.newest() for select in selects]
+
+    def newest(self, below: int | None) -> list[Statement]:
+        return self._first if below is None else [select.newest(below) for select in self.selects]
+
+
+class SearchPlans:
+    """One plan serves all shards that look the same to a query, and most do; also for its count and its next page."""
+
+    def __init__(self) -> None:
+        self._plans: dict[Hashable, ShardPlan] = {}
+
+    def get(self, seen: Hashable, make: Callable[[], list[Select]]) -> ShardPlan:
+        """By everything that a plan depends on."""
+        plan = self._plans.get(seen)
+        if plan is None:
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
+            plan = self._plans[seen] = ShardPlan(make())
+        return plan

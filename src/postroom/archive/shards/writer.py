@@ -37,7 +37,14 @@ from postroom.archive.shards.catalogue import ShardCatalogue
 from postroom.archive.shards.insertion import ShardInsertion
 from postroom.archive.shards.ownership import Ownership
 from postroom.archive.shards.reader import ShardReader, shards_on_disk
-from postroom.archive.shards.shard_file import VERSION, open_for_writing, storage_error, upgrade
+from postroom.archive.shards.shard_file import (
+    VERSION,
+    is_scattered,
+    merge_segments,
+    open_for_writing,
+    storage_error,
+    upgrade,
+)
 from postroom.settings import ArchiveSettings
 
 MESSAGES_PER_COMMIT = 100
@@ -275,13 +282,23 @@ class FileArchiveWriter:
         for future in futures:
             future.result()
 
-    def upgrade_index(self, email: str) -> bool:
+    def improve_index(self, email: str) -> bool:
         """One shard, in one transaction; writing to it waits meanwhile."""
-        names = reversed(shards_on_disk(self.root, account_name(email)))
+        names = list(reversed(shards_on_disk(self.root, account_name(email))))
         old = [name for name in names if self._reader(name).version() < VERSION]
+        scattered = [name for name in names if name not in old and is_scattered(self._reader(name).segments())]
         if old:
             self._writer(old[0]).change(lambda connection, insertion: upgrade(connection)).result()
-        return len(old) > 1
+        elif scattered:
+            self._writer(scattered[0]).change(_merge).result()
+        return len(old) + len(scattered) > 1
+
+    def merge_index(self, email: str) -> None:
+        """All of the account's shards at once, each by its own thread."""
+        names = shards_on_disk(self.root, account_name(email))
+        merges = [self._writer(name).change(_merge) for name in names if len(self._reader(name).segments()) > 1]
+        for merge in merges:
+            merge.result()
 
     def import_positions(self, source: str) -> ImportState:
         return ImportState(self.root, source)
@@ -386,6 +403,10 @@ class FileArchiveWriter:
         if name not in self._readers:
             self._readers[name] = ShardReader(self.root, name)
         return self._readers[name]
+
+
+def _merge(connection: sqlite3.Connection, insertion: ShardInsertion) -> None:
+    merge_segments(connection)
 
 
 def _record(connection: sqlite3.Connection, insertion: ShardInsertion, messages: Sequence[MessageReadings]) -> None:

@@ -68,9 +68,19 @@ class RankedPhrase:
         first, *others = self.words
         if not others:
             return sum(word.startswith(first) for word in words) if self.is_prefix else words.count(first)
-        places = [[place for place, word in enumerate(words) if word == wanted] for wanted in self.words[:-1]]
-        last = [place for place, word in enumerate(words) if self.ends_with(word)]
-        return count_at([*places, last])
+        found, place, end = 0, -1, len(words) - len(others)
+        for _ in range(words.count(first)):
+            place = words.index(first, place + 1)
+            found += place < end and self._goes_on(words[place + 1 : place + len(self.words)])
+        return found
+
+    def may_be_in(self, folded: str) -> bool:
+        """False: a text, folded, does not have it. A shortened word cannot be looked for in this way."""
+        return all("." in word or word in folded for word in self.words)
+
+    def _goes_on(self, words: Sequence[str]) -> bool:
+        """Whether these words stand after the first one, as many as there are."""
+        return tuple(words[:-1]) == self.words[1:-1] and self.ends_with(words[-1])
 
     def ends_with(self, word: str) -> bool:
         return word.startswith(self.words[-1]) if self.is_prefix else word == self.words[-1]

@@ -38,16 +38,26 @@ _CHARACTERS = _Characters()
 
 def words_of(text: str) -> list[str]:
     """The words of a text that the index takes as it is, such as that of a segmented query."""
-    return [_short(word) for word in text.translate(_CHARACTERS).split(" ") if word]
+    return folded_words(text.translate(_CHARACTERS))
 
 
 def indexed_words(text: str) -> list[str]:
     """The words of a text as it stands in mail, also in languages without spaces."""
-    return words_of(for_index(text))
+    return folded_words(folded_text(text))
+
+
+def folded_text(text: str) -> str:
+    """A text as it stands in mail, folded, with spaces between its words."""
+    return for_index(text).translate(_CHARACTERS)
+
+
+def folded_words(folded: str) -> list[str]:
+    words = folded.split()
+    if len(folded) <= _LONGEST_WORD or max(map(len, words), default=0) <= _LONGEST_WORD:
+        return words
+    return [word if len(word) <= _LONGEST_WORD else _short(word) for word in words]
 
 
 def _short(word: str) -> str:
-    """A word of any length, shortened to a prefix and its hash."""
-    if len(word) <= _LONGEST_WORD:
-        return word
+    """A long word as a prefix and its hash."""
     return f"{word[:50]}.{hashlib.sha256(word.encode()).hexdigest()[:32]}"

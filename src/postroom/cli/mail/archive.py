@@ -50,7 +50,7 @@ def plan(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Show what `archive run` would remove, and why the rest stays. Changes nothing, and does not call Gmail."""
+    """Show what `archive run` would remove, and why the rest stays. Changes nothing, and does not call the mailbox."""
     with_app(lambda app: _plan(app, account, action, label, verify=verify, json=json))
 
 
@@ -358,8 +358,10 @@ def _print_plan(plan: ArchivePlan, *, verified: bool) -> None:
         "watermark": moment(plan.watermark),
         "would be removed": f"{plan.messages:,} messages, {size(plan.bytes)}",
         "dated": f"{plan.oldest:%Y-%m-%d} to {plan.newest:%Y-%m-%d}" if plan.oldest and plan.newest else "",
-        "compared first": f"{plan.to_compare:,} of them came from files, not from Gmail" if plan.to_compare else "",
-        "interrupted": f"{plan.interrupted:,} removals of an earlier run; Gmail is asked first"
+        "compared first": f"{plan.to_compare:,} of them came from files, not from the mailbox"
+        if plan.to_compare
+        else "",
+        "interrupted": f"{plan.interrupted:,} removals of an earlier run; the mailbox is asked first"
         * bool(plan.interrupted),
     }
     for name, value in lines.items():
@@ -383,7 +385,9 @@ def _print_report(email: str, policy: RemovalPolicy, report: ArchiveReport) -> N
     if report.resumed:
         console.print(f"  {report.resumed:,} removals of an interrupted run were completed first.", markup=False)
     if report.compared:
-        replaced = f"{report.compared:,} messages from files were compared with Gmail, {report.replaced:,} replaced."
+        replaced = (
+            f"{report.compared:,} messages from files were compared with the mailbox, {report.replaced:,} replaced."
+        )
         console.print(f"  {replaced}", markup=False)
     for reason, count in report.stays.most_common():
         console.print(f"  {count:,} stay: {reason}", markup=False)
