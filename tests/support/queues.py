@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
+import pytest
 from sqlalchemy import Column, MetaData, Table, Text, func, insert, select
 
 from postroom.db import Database, Tx, connect
@@ -90,6 +91,23 @@ async def fail(queue: JobQueue, job: ClaimedJob, error: str = "broken") -> None:
 async def record_of(queue: JobQueue, job_id: str) -> JobRecord:
     record, _ = await queue.database.read(lambda tx: show_job(tx, job_id))
     return record
+
+
+def count_writes(queue: JobQueue, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many writes are under way when each one begins, itself included."""
+    write, under_way, seen = queue.database.write, 0, list[int]()
+
+    async def counted(transaction: Any) -> Any:
+        nonlocal under_way
+        under_way += 1
+        seen.append(under_way)
+        try:
+            return await write(transaction)
+        finally:
+            under_way -= 1
+
+    monkeypatch.setattr(queue.database, "write", counted)
+    return seen
 
 
 async def count_jobs(database: Database, **columns: Any) -> int:

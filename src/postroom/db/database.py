@@ -123,11 +123,11 @@ class Tx:
         self.dialect = Dialect(connection.dialect.name)
         self.on_commit: dict[str, AfterCommit] = {}
         self.seen: dict[Hashable, Any] | None = None
-        """What reads of this moment have found, where several share one."""
+        """What reads of this moment have found; None where something may be written in between."""
 
     def shared(self, key: Hashable, read: Callable[[], T]) -> T:
-        """What `read` finds; on SQLite read once for all reads of one turn of the event loop that ask for this key.
-        A transaction that writes looks for itself. The value is not to be changed."""
+        """What `read` finds, read once in a transaction that only reads, and on SQLite once for all reads of one turn
+        of the event loop. A transaction that writes looks each time. The value is not to be changed."""
         if self.seen is None:
             return read()
         if key not in self.seen:
@@ -148,9 +148,15 @@ class Tx:
         result = self.execute(prepared.locking if lock and self._locks else prepared.statement, parameters)
         return result.all() if result.returns_rows else ()
 
-    def batch(self, *statements: Statement) -> list[Sequence[Sequence[Any]]]:
+    def run_many(self, prepared: Prepared, rows: Sequence[Mapping[str, Any]]) -> int:
+        """Run a statement that returns nothing once for each of these rows, which name the same parameters; how many
+        rows of the database it changed."""
+        return self.execute(prepared.statement, rows).rowcount
+
+    def batch(self, *statements: Statement, commit: bool = False) -> list[Sequence[Sequence[Any]]]:
         """Run hand-written statements in this order, of which none needs the rows of another; returns the rows of each.
-        On PostgreSQL they go to the server together and cost one round trip."""
+        On PostgreSQL they go to the server together and cost one round trip; with `commit`, which says that they are
+        the last of the transaction, the commit goes with them."""
         return [self.rows(sql, parameters) for sql, parameters in statements]
 
     def locking(self, query: Select[*Ts], *, skip_locked: bool = False) -> Select[*Ts]:

@@ -111,10 +111,10 @@ class PostgresTx(Tx):
     def rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Sequence[Sequence[Any]]:
         return self.batch((sql, parameters or {}))[0]
 
-    def batch(self, *statements: Statement) -> list[Sequence[Sequence[Any]]]:
+    def batch(self, *statements: Statement, commit: bool = False) -> list[Sequence[Sequence[Any]]]:
         driver = cast(psycopg.AsyncConnection, self.connection.connection.driver_connection)
         try:
-            return await_only(_run_all(driver, statements))
+            return await_only(_run_all(driver, statements, commit=commit))
         except psycopg.Error as error:
             raise self._wrapped(error, driver) from error
         except asyncio.CancelledError as error:
@@ -131,10 +131,14 @@ class PostgresTx(Tx):
         )
 
 
-async def _run_all(driver: psycopg.AsyncConnection, statements: Sequence[Statement]) -> list[Sequence[Sequence[Any]]]:
-    if len(statements) > 1 and psycopg.AsyncPipeline.is_supported():
+async def _run_all(
+    driver: psycopg.AsyncConnection, statements: Sequence[Statement], *, commit: bool
+) -> list[Sequence[Sequence[Any]]]:
+    if (len(statements) > 1 or commit) and psycopg.AsyncPipeline.is_supported():
         async with driver.pipeline():
             cursors = [await driver.execute(sql.encode(), parameters) for sql, parameters in statements]
+            if commit:
+                await driver.commit()
     else:
         cursors = [await driver.execute(sql.encode(), parameters) for sql, parameters in statements]
     return [await cursor.fetchall() if cursor.description else () for cursor in cursors]
@@ -165,6 +169,7 @@ class PostgresDatabase(Database):
     async def _transact(self, transaction: Callable[[Tx], T], *, write: bool) -> tuple[T, list[AfterCommit]]:
         def run(connection: Connection) -> tuple[T, list[AfterCommit]]:
             tx = PostgresTx(connection, write=write)
+            tx.seen = None if write else {}
             value = transaction(tx)
             return value, list(tx.on_commit.values())
 

@@ -107,24 +107,34 @@ class _CompiledStatement:
             raise AssertionError(f"it cannot be prepared: {compiled}")
         self._sql = str(compiled)
         constants, to_driver = compiled.construct_params(_check=False), compiled._bind_processors
-        self._parameters = [(name, constants[name], to_driver.get(name)) for name in compiled.positiontup or ()]
+        names = compiled.positiontup or ()
+        self._parameters = [(name, constants[name]) for name in names]
+        self._binders = [(at, to_driver[name]) for at, name in enumerate(names) if name in to_driver]
         columns = compiled._result_columns
-        names = [column.keyname for column in columns]
-        self._row: Any = namedtuple("_row", names, rename=True)  # type: ignore[misc]
-        self._readers = [column.type._cached_result_processor(dialect, None) for column in columns]
+        self._row: Any = namedtuple("_row", [each.keyname for each in columns], rename=True)  # type: ignore[misc]
+        readers = [column.type._cached_result_processor(dialect, None) for column in columns]
+        self._readers = [(at, read) for at, read in enumerate(readers) if read is not None]
 
     def run(self, driver: Any, given: Mapping[str, Any]) -> Sequence[Any]:
-        values = []
-        for name, constant, to_driver in self._parameters:
-            value = given.get(name, constant)
-            values.append(value if to_driver is None else to_driver(value))
-        rows = driver.execute(self._sql, values).fetchall()
-        return [
-            self._row._make(
-                [value if read is None else read(value) for value, read in zip(row, self._readers, strict=True)]
-            )
-            for row in rows
-        ]
+        rows = driver.execute(self._sql, self._values(given)).fetchall()
+        if not self._readers:
+            return [self._row._make(row) for row in rows]
+        return [self._read(row) for row in rows]
+
+    def run_many(self, driver: Any, rows: Sequence[Mapping[str, Any]]) -> int:
+        return int(driver.executemany(self._sql, map(self._values, rows)).rowcount)
+
+    def _values(self, given: Mapping[str, Any]) -> list[Any]:
+        values = [given.get(name, constant) for name, constant in self._parameters]
+        for at, to_driver in self._binders:
+            values[at] = to_driver(values[at])
+        return values
+
+    def _read(self, row: Sequence[Any]) -> Any:
+        values = list(row)
+        for at, read in self._readers:
+            values[at] = read(values[at])
+        return self._row._make(values)
 
 
 T = TypeVar("T")
@@ -147,13 +157,17 @@ class SqliteTx(Tx):
         return found
 
     def run(self, prepared: Prepared, parameters: Mapping[str, Any], *, lock: bool = False) -> Sequence[Any]:
-        names = tuple(parameters)
-        compiled = prepared.compiled.get(names)
+        return self._compiled(prepared, parameters).run(self._driver, parameters)
+
+    def run_many(self, prepared: Prepared, rows: Sequence[Mapping[str, Any]]) -> int:
+        return self._compiled(prepared, rows[0]).run_many(self._driver, rows) if rows else 0
+
+    def _compiled(self, prepared: Prepared, given: Mapping[str, Any]) -> _CompiledStatement:
+        names = tuple(given)
+        compiled: _CompiledStatement | None = prepared.compiled.get(names)
         if compiled is None:
-            made = _CompiledStatement(prepared.statement, self.connection.dialect, names)
-            compiled = prepared.compiled[names] = made
-        found: Sequence[Any] = compiled.run(self._driver, parameters)
-        return found
+            compiled = prepared.compiled[names] = _CompiledStatement(prepared.statement, self.connection.dialect, names)
+        return compiled
 
 
 @dataclass(slots=True, eq=False)

@@ -26,12 +26,27 @@ class Instant(TypeDecorator[datetime]):
             return value
         return utc_text(value)
 
+    def bind_processor(self, dialect: Dialect) -> Any:
+        """On SQLite without the two calls that SQLAlchemy makes around `process_bind_param`."""
+        return super().bind_processor(dialect) if dialect.name == "postgresql" else _as_text
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Any:
+        return super().result_processor(dialect, coltype) if dialect.name == "postgresql" else _as_instant
+
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
         if value is None:
             return None
         if isinstance(value, datetime):
             return value.astimezone(UTC)
         return datetime.fromisoformat(value)
+
+
+def _as_text(value: datetime | None) -> str | None:
+    return None if value is None else utc_text(value)
+
+
+def _as_instant(value: str | None) -> datetime | None:
+    return None if value is None else datetime.fromisoformat(value)
 
 
 class Id(TypeDecorator[str]):

@@ -19,8 +19,8 @@ from postroom.domain.clock import utc_text
 from postroom.domain.jobs import JobState
 from postroom.domain.terms import Tier
 from postroom.queue.job import FINISHED, ClaimedJob, QueueName, Settlement
-from postroom.queue.plan import Pick, Slots, StarvationGuard, plan
-from postroom.queue.sql import Statements, statements
+from postroom.queue.plan import Heads, Pick, Row, Slots, StarvationGuard, plan
+from postroom.queue.sql import LINES, Statements, bind_ids, statements
 
 _ABSURD_LEASES = 10
 
@@ -64,7 +64,7 @@ class Claimant:
         held: Collection[str] = (),
     ) -> ClaimTurn:
         """Write the settlements, then fill the free slots (`None`: claim nothing). `held`: what is still under way."""
-        refused = settle_within(tx, settlements, now) if settlements else set()
+        refused = settle_within(tx, settlements, now, commit=slots is None) if settlements else set()
         if slots is None:
             return ClaimTurn(refused=refused)
         sql = statements(tx.dialect)
@@ -99,7 +99,7 @@ class Claimant:
         A heartbeat far in the future was made by a clock that has been set back since: it would hold its job forever.
         """
         absurd = bind_time(tx.dialect, now + _ABSURD_LEASES * self.lease)
-        return {"now": bind_time(tx.dialect, now), "absurd": absurd, "ids": json.dumps([*held])}
+        return {"now": bind_time(tx.dialect, now), "absurd": absurd, "ids": bind_ids(tx.dialect, held)}
 
     def _claim(
         self,
@@ -108,34 +108,30 @@ class Claimant:
         now: datetime,
         slots: Slots,
         guards: Mapping[QueueName, StarvationGuard],
-        heads: Mapping[tuple[QueueName, Tier], list[str]],
+        heads: Heads,
     ) -> list[tuple[Pick, ClaimedJob]]:
         before = {queue: list(guard.runs) for queue, guard in guards.items()}
         picks = plan(slots, heads, guards)
         if not picks:
             return []
         moved = [(queue, guard.runs) for queue, guard in guards.items() if guard.runs != before[queue]]
-        ids = json.dumps([pick.job_id for pick in picks])
-        *_, claimed = tx.batch(
-            *(
-                (sql.set_guard, {"queue_name": queue.value, "run_high_priority": high, "run_interactive": interactive})
-                for queue, (high, interactive) in moved
-            ),
-            (sql.claim, {"ids": ids, "worker_id": self.worker_id, **self._lease_from(tx, now)}),
-        )
-        rows = {row[0]: row for row in claimed}
+        guard_moves = [
+            (sql.set_guard, {"queue_name": queue.value, "run_high_priority": high, "run_interactive": interactive})
+            for queue, (high, interactive) in moved
+        ]
+        ids = bind_ids(tx.dialect, [pick.row for pick in picks])
+        claim = {"ids": ids, "worker_id": self.worker_id, **self._lease_from(tx, now)}
+        answers = tx.batch(*guard_moves, *((text, claim) for text in sql.claim), commit=True)
+        rows = {row[0]: row for row in answers[len(guard_moves)]}
         waited = _Waits(now)
-        return [(pick, _claimed_job(pick, rows[pick.job_id], waited)) for pick in picks if pick.job_id in rows]
+        return [(pick, _claimed_job(pick, rows[pick.row], waited)) for pick in picks if pick.row in rows]
 
 
-def _lines(heads: Sequence[Sequence[Any]]) -> dict[tuple[QueueName, Tier], list[str]]:
-    lines: dict[tuple[str, str], list[tuple[int, int, str]]] = {}
-    for queue, tier, job_id, priority, seq in heads:
-        lines.setdefault((queue, tier), []).append((-priority, seq, job_id))
-    return {
-        (QueueName(queue), Tier(tier)): [job_id for _, _, job_id in sorted(line)]
-        for (queue, tier), line in lines.items()
-    }
+def _lines(heads: Sequence[Any]) -> Heads:
+    lines: dict[tuple[QueueName, Tier], list[Row]] = {line: [] for line in LINES}
+    for line, _, _, row in sorted(heads):
+        lines[LINES[line]].append(row)
+    return lines
 
 
 class _Waits(dict[tuple[Any, Any], float]):
@@ -151,18 +147,9 @@ class _Waits(dict[tuple[Any, Any], float]):
 
 
 def _claimed_job(pick: Pick, row: Sequence[Any], waited: _Waits) -> ClaimedJob:
-    job_id, job_type, payload, attempt, max_attempts, fence, queued_at, not_before = row
-    return ClaimedJob(
-        id=job_id,
-        type=job_type,
-        queue=pick.queue,
-        tier=pick.tier,
-        payload_json=payload,
-        attempt=attempt,
-        max_attempts=max_attempts,
-        fence=fence,
-        waited_s=waited[queued_at, not_before],
-    )
+    _, job_id, job_type, payload, attempt, max_attempts, fence, queued_at, not_before = row
+    waited_s = waited[queued_at, not_before]
+    return ClaimedJob(job_id, job_type, pick.queue, pick.tier, payload, attempt, max_attempts, fence, waited_s)
 
 
 def _since(queued_at: datetime | str, not_before: datetime | str | None) -> datetime:
@@ -171,8 +158,11 @@ def _since(queued_at: datetime | str, not_before: datetime | str | None) -> date
     return max(moments)
 
 
-def settle_within(tx: Tx, settlements: Sequence[tuple[ClaimedJob, Settlement]], now: datetime) -> set[str]:
-    """Write what became of these jobs; returns the ids that were refused, because their claim is no longer in force."""
+def settle_within(
+    tx: Tx, settlements: Sequence[tuple[ClaimedJob, Settlement]], now: datetime, *, commit: bool = False
+) -> set[str]:
+    """Write what became of these jobs; returns the ids that were refused, because their claim is no longer in force.
+    `commit`: it is the last of the transaction."""
     sql = statements(tx.dialect)
     moment = bind_time(tx.dialect, now)
     completed: dict[tuple[int, str | None], list[str]] = {}
@@ -184,13 +174,14 @@ def settle_within(tx: Tx, settlements: Sequence[tuple[ClaimedJob, Settlement]], 
         else:
             others.append((job, settlement))
     writes: list[Statement] = [
-        (sql.complete, {"ids": json.dumps(ids), "fence": fence, "result": result, "now": moment})
+        (sql.complete, {"ids": bind_ids(tx.dialect, ids), "fence": fence, "result": result, "now": moment})
         for (fence, result), ids in completed.items()
     ]
     if others:
         rows = json.dumps([_settled_row(job, settlement, now) for job, settlement in others])
-        writes.append((sql.settle, {"rows": rows, "ids": json.dumps([job.id for job, _ in others]), "now": moment}))
-    written = {job_id for rows in tx.batch(*writes) for (job_id,) in rows}
+        ids = bind_ids(tx.dialect, [job.id for job, _ in others])
+        writes.append((sql.settle, {"rows": rows, "ids": ids, "now": moment}))
+    written = {job_id for rows in tx.batch(*writes, commit=commit) for (job_id,) in rows}
     return {job.id for job, _ in settlements} - written
 
 

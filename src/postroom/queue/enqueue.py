@@ -18,7 +18,7 @@ from postroom.domain.ids import new_id
 from postroom.domain.jobs import JobCatalogue, KeyUse
 from postroom.domain.terms import Tier
 from postroom.queue.job import Enqueued, NewJob, QueueName
-from postroom.queue.sql import statements
+from postroom.queue.sql import bind_ids, statements
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -1_000, 1_000
 LONGEST_KEY = 512
@@ -65,11 +65,11 @@ def _write(tx: Tx, rows: Sequence[Mapping[str, Any]], now: datetime) -> dict[str
     }
     fresh = {str(row["id"]) for row in rows}
     if armed_again := [job_id for job_id in written.values() if job_id not in fresh]:
-        tx.rows(sql.forget_steps, {"ids": json.dumps(armed_again)})
+        tx.rows(sql.forget_steps, {"ids": bind_ids(tx.dialect, armed_again)})
     # On SQLite nothing can be pruned while an enqueue waits for a row.
     can_be_spent = tx.dialect is Dialect.POSTGRESQL
     keyed = [job_id for name, job_id in written.items() if can_be_spent and name != job_id]
-    spent = {job_id for (job_id,) in tx.rows(sql.exhume, {"ids": json.dumps(keyed)})} if keyed else set()
+    spent = {job_id for (job_id,) in tx.rows(sql.exhume, {"ids": bind_ids(tx.dialect, keyed)})} if keyed else set()
     return {name: job_id for name, job_id in written.items() if job_id not in spent}
 
 

@@ -150,10 +150,7 @@ class JobQueue:
         return answers
 
     async def enqueue(self, *jobs: NewJob) -> list[Enqueued]:
-        """Enqueue in a transaction. Calls that come while one is under way share the next on PostgreSQL; SQLite's
-        writer gathers commits by itself."""
-        if not self.database.writes_at_once:
-            return await self._enqueue_alone(jobs)
+        """Enqueue in a transaction. Calls that come while one is under way share the next, and its statements."""
         if self._is_enqueueing:
             waiting = _WaitingEnqueue(jobs, asyncio.get_running_loop().create_future())
             self._waiting.append(waiting)

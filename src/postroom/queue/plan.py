@@ -52,11 +52,13 @@ def _first_waiting(lines: Sequence[Sized], start: int) -> int | None:
 
 FOREGROUND = (QueueName.LIVE, QueueName.WORK)
 
-Heads = Mapping[tuple[QueueName, Tier], Iterable[str]]
+Row = str | int
+"""How a transaction knows a job that waits: by its id, or by the number of its row."""
+Heads = Mapping[tuple[QueueName, Tier], Iterable[Row]]
 
 
 class Pick(NamedTuple):
-    job_id: str
+    row: Row
     queue: QueueName
     tier: Tier
     override: bool  # a lower tier was served although a higher one waited
@@ -103,7 +105,7 @@ class Width:
         """Whether a job of this queue may hold a slot beside so many of each queue. If not, jobs that wait are met: no
         more are taken in advance."""
         of_history = holders[QueueName.HISTORY]
-        is_free = holders.total() < self._slots and (
+        is_free = sum(holders.values()) < self._slots and (
             queue is not QueueName.HISTORY or of_history < self._slots - self.kept_from_history
         )
         if not is_free:
@@ -112,7 +114,7 @@ class Width:
 
 
 def plan(slots: Slots, heads: Heads, guards: Mapping[QueueName, StarvationGuard]) -> list[Pick]:
-    """Choose jobs in order of service. `heads` holds the first `slots.free` ids of each line, or all."""
+    """Choose jobs in order of service. `heads` holds the first `slots.free` of each line, or all."""
     picks: list[Pick] = []
     turns = deque(_Line(queue, heads, guards[queue]) for queue in FOREGROUND)
     if slots.first is not turns[0].queue:
@@ -161,9 +163,10 @@ class _Line:
 
     def _serve_tier(self, rank: int, count: int) -> list[Pick]:
         line = self._tiers[rank]
-        ids = [line.popleft() for _ in range(min(count, len(line)))]
-        self._guard.served(rank, len(ids))
-        return [Pick(job_id, self.queue, TIERS[rank], override=False) for job_id in ids]
+        rows = [line.popleft() for _ in range(min(count, len(line)))]
+        self._guard.served(rank, len(rows))
+        queue, tier = self.queue, TIERS[rank]
+        return [Pick(row, queue, tier, False) for row in rows]
 
 
 def first_after(picks: Iterable[Pick]) -> QueueName:

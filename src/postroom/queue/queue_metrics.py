@@ -60,7 +60,7 @@ def record_settled(counts: Mapping[tuple[str, str], int]) -> None:
     for (job_type, outcome), count in counts.items():
         if outcome in _ENDS:
             RECORDER.count(_ENDS[outcome], count)
-        _finished.add(count, {"job_type": job_type, "outcome": outcome})
+        _finished.add(count, {"job_type": job_type, "outcome": str(outcome)})
 
 
 def record_depth(depths: Mapping[tuple[QueueName, Tier], int]) -> None:

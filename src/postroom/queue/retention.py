@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,7 +15,7 @@ from postroom.domain.clock import Clock
 from postroom.domain.jobs import JobCatalogue, JobState, JobType
 from postroom.queue.context import Handler, JobContext
 from postroom.queue.job import FINISHED
-from postroom.queue.sql import statements
+from postroom.queue.sql import bind_ids, statements
 from postroom.settings import QueueSettings
 
 _PRUNED_AT_ONCE = 1_000
@@ -104,6 +103,6 @@ def _prune_some(tx: Tx, query: Select[tuple[str]]) -> int:
     candidates = _ids(tx, query.limit(_PRUNED_AT_ONCE))
     still_finished = select(jobs.c.id).where(jobs.c.id.in_(candidates), jobs.c.state.in_(list(FINISHED)))
     ids = list(tx.execute(tx.locking(still_finished, skip_locked=True)).scalars())
-    tx.rows(statements(tx.dialect).bury, {"ids": json.dumps(ids)})
+    tx.rows(statements(tx.dialect).bury, {"ids": bind_ids(tx.dialect, ids)})
     tx.execute(delete(jobs).where(jobs.c.id.in_(ids)))
     return len(ids)

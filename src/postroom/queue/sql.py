@@ -9,6 +9,8 @@ that is what lets the planners use those indexes.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -50,10 +52,17 @@ def _holds_claim(dialect: Dialect) -> str:
 
 
 def _among_ids(dialect: Dialect) -> str:
-    """That `id` is in the JSON parameter `:ids`; on PostgreSQL as an array, whose length the planner can estimate."""
-    if dialect is Dialect.POSTGRESQL:
-        return "id = ANY(ARRAY(SELECT CAST(value AS uuid) FROM json_array_elements_text(CAST(:ids AS json))))"
-    return "id IN (SELECT value FROM json_each(:ids))"
+    """That `id` is in the parameter `:ids`, as `bind_ids` makes it."""
+    return (
+        "id = ANY(CAST(:ids AS uuid[]))"
+        if dialect is Dialect.POSTGRESQL
+        else "id IN (SELECT value FROM json_each(:ids))"
+    )
+
+
+def bind_ids(dialect: Dialect, ids: Iterable[str | int]) -> str:
+    """Ids as one parameter: an array of PostgreSQL, which is read faster than JSON there, or else JSON."""
+    return "{" + ",".join(map(str, ids)) + "}" if dialect is Dialect.POSTGRESQL else json.dumps([*ids])
 
 
 def _next_seqs(dialect: Dialect) -> str:
@@ -69,9 +78,12 @@ def _guards(dialect: Dialect) -> str:
     return query + " FOR UPDATE" if dialect is Dialect.POSTGRESQL else query
 
 
+LINES = tuple((queue, tier) for queue in QueueName for tier in Tier)
+"""What waits, by queue and tier; `heads` says a line by its place here."""
+
 _HEAD = """
     SELECT * FROM (
-        SELECT '{queue}' AS queue_name, '{tier}' AS policy_tier, id, priority, seq FROM jobs
+        SELECT {line} AS line, -priority AS rank, seq, {row} AS row_id FROM jobs
         WHERE queue_name = '{queue}' AND policy_tier = '{tier}' AND state = 'queued' AND ready
         ORDER BY priority DESC, seq LIMIT :limit
     ) AS {queue}_{tier}"""
@@ -100,14 +112,24 @@ _ENQUEUE_COLUMNS = (
     "ready boolean, max_attempts int, not_before timestamptz, idempotency_key text, repeatable boolean"
 )
 
+# SQLite makes rows of an UPDATE slowly, and no one else writes meanwhile: there they are read before it, by the number
+# of the row, which is part of the index that `heads` reads.
+_CLAIMED = """
+    SELECT rowid, id, type, payload_json, attempts + 1, max_attempts, fence + 1, queued_at, not_before
+    FROM jobs WHERE rowid IN (SELECT value FROM json_each(:ids))"""
+
 # By id alone: with `state = 'queued' AND ready`, PostgreSQL walks the whole index of ready jobs if it was empty when
 # the table was last analyzed.
 _CLAIM = """
     UPDATE jobs SET
         state = 'running', ready = FALSE, fence = fence + 1, attempts = attempts + 1, worker_id = :worker_id,
         lease_expires_at = :lease_expires_at, heartbeat_at = :now, started_at = :now, updated_at = :now
-    WHERE {among_ids} AND CASE WHEN ready THEN state END = 'queued'
-    RETURNING id, type, payload_json, attempts, max_attempts, fence, queued_at, not_before"""
+    WHERE {rows}"""
+_CLAIM_BY_ROW = _CLAIM.format(rows="rowid IN (SELECT value FROM json_each(:ids))")
+_CLAIM_BY_ID = _CLAIM.format(
+    rows="""id = ANY(CAST(:ids AS uuid[])) AND CASE WHEN ready THEN state END = 'queued'
+    RETURNING id, id, type, payload_json, attempts, max_attempts, fence, queued_at, not_before"""
+)
 
 # What most attempts end with, and so a statement of its own, for claims that have the same fence and result, as most
 # have, or for a single one: there is little to parse, and nothing to join.
@@ -194,7 +216,8 @@ class Statements:
     guards: str
     set_guard: str
     heads: str
-    claim: str
+    claim: tuple[str, ...]
+    """To be run one after the other; the first returns the claimed rows."""
     complete: str
     settle: str
     held: str
@@ -219,8 +242,10 @@ def statements(dialect: Dialect) -> Statements:
         "enqueue": _ENQUEUE.format(records=_records(dialect, _ENQUEUE_COLUMNS)),
         "guards": _guards(dialect),
         "set_guard": _SET_GUARD,
-        "heads": "\n    UNION ALL".join(_HEAD.format(queue=queue, tier=tier) for queue in QueueName for tier in Tier),
-        "claim": _CLAIM.format(among_ids=among_ids),
+        "heads": "\n    UNION ALL".join(
+            _HEAD.format(line=line, row="id" if is_postgres else "rowid", queue=queue, tier=tier)
+            for line, (queue, tier) in enumerate(LINES)
+        ),
         "complete": _COMPLETE.format(among_ids=among_ids),
         "settle": _SETTLE.format(records=_records(dialect, _SETTLE_COLUMNS), among_ids=among_ids),
         "held": held,
@@ -235,4 +260,8 @@ def statements(dialect: Dialect) -> Statements:
         "recover": _RECOVER.format(among_ids=among_ids, skip_locked="FOR UPDATE SKIP LOCKED" if is_postgres else ""),
         "declare_schedule": _DECLARE_SCHEDULE,
     }
-    return Statements(**{name: database.driver_sql(dialect, sql) for name, sql in texts.items()})
+    claims = [_CLAIM_BY_ID] if is_postgres else [_CLAIMED, _CLAIM_BY_ROW]
+    return Statements(
+        **{name: database.driver_sql(dialect, sql) for name, sql in texts.items()},
+        claim=tuple(database.driver_sql(dialect, sql) for sql in claims),
+    )

@@ -57,6 +57,8 @@ _MOST_CLAIMED_AT_ONCE = 250
 _SETTLED_APART = 50
 """So many outcomes are written beside the claim and not before it, where the database can do both at once."""
 _FIRST_RUNNERS = 8
+_BEGUN_IN_A_ROW = 32
+"""After so many short attempts the event loop turns, so that the next jobs are claimed while these run."""
 _DONE = Succeeded()
 
 
@@ -72,16 +74,13 @@ class _Stop(StrEnum):
 class _Run:
     """A running attempt."""
 
+    job: ClaimedJob
     context: JobContext
     lease_ends: float  # on the monotonic clock: past it, others may have the job
     holds_slot: bool = False
     task: asyncio.Task[None] | None = None  # None: it has not begun
     stop: _Stop | None = None
     time_limit_ends: float = inf  # on the loop's clock
-
-    @property
-    def job(self) -> ClaimedJob:
-        return self.context.job
 
     def end(self, why: _Stop) -> None:
         """Stop the handler. One that has completed its job has no lease to lose, but must end too."""
@@ -98,12 +97,12 @@ class _TimeLimits:
     def __init__(self, runs: Mapping[str, _Run]) -> None:
         self._runs = runs
         self._timer: asyncio.TimerHandle | None = None
+        self._first = inf  # what the timer is set for
 
-    def begin(self, run: _Run, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        run.time_limit_ends = loop.time() + seconds
-        if self._timer is None or run.time_limit_ends < self._timer.when():
-            self._set(loop, run.time_limit_ends)
+    def begin(self, loop: asyncio.AbstractEventLoop, run: _Run, seconds: float) -> None:
+        ends = run.time_limit_ends = loop.time() + seconds
+        if ends < self._first:
+            self._set(loop, ends)
 
     def close(self) -> None:
         if self._timer is not None:
@@ -111,10 +110,11 @@ class _TimeLimits:
 
     def _set(self, loop: asyncio.AbstractEventLoop, when: float) -> None:
         self.close()
+        self._first = when
         self._timer = loop.call_at(when, self._end_late, loop)
 
     def _end_late(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer = None
+        self._timer, self._first = None, inf
         for run in self._runs.values():
             if run.time_limit_ends <= loop.time():
                 run.time_limit_ends = inf
@@ -146,7 +146,11 @@ class Worker:
         self._until_idle = until_idle
         self._runs: dict[str, _Run] = {}
         self._holders = Counter[QueueName]()  # of slots, by the queues of their jobs
+        self._brief = {job_type.name for job_type in queue.catalogue if job_type.brief}
+        self._time_limits = {job_type.name: job_type.time_limit for job_type in queue.catalogue}
         self._to_begin: deque[_Run] = deque()
+        self._begun = 0
+        self._pausing = 0  # runners that go on in the next turn of the event loop
         self._limits = _TimeLimits(self._runs)
         self._settlements: list[tuple[ClaimedJob, Settlement]] = []
         self._first = QueueName.LIVE
@@ -292,84 +296,104 @@ class Worker:
         """`free`: how many were asked for."""
         if turn.claimed:
             self._first = first_after(pick for pick, _ in turn.claimed)
-        self._width.claimed(free, [self._is_brief(job) for _, job in turn.claimed], self._holders.total())
-        for _, job in turn.claimed:
+        are_brief = [job.type in self._brief for _, job in turn.claimed]
+        self._width.claimed(free, are_brief, self._holders.total())
+        for (_, job), is_brief in zip(turn.claimed, are_brief, strict=True):
             if job.id in self._runs:
                 self._runs[job.id].end(_Stop.LEASE_LOST)
                 self._let_go(self._runs[job.id])
-            context = JobContext(self._queue, job, partial(self._take_slot, job.id))
-            self._runs[job.id] = _Run(context, lease_ends)
-            if self._is_brief(job) or self._take_slot(job.id):
-                self._to_begin.append(self._runs[job.id])
+            context = JobContext(self._queue, job, partial(self._offer_slot, job.id))
+            run = self._runs[job.id] = _Run(job, context, lease_ends)
+            if is_brief or self._take_slot(run):
+                self._to_begin.append(run)
             else:
-                self._ended(self._runs[job.id], Interrupted())
+                self._ended(run, Interrupted())
         self._add_runners(group, _FIRST_RUNNERS)
-        asyncio.get_running_loop().call_soon(self._add_runners, group)
+        asyncio.get_running_loop().call_soon(self._add_runners_for_all, group)
 
-    def _is_brief(self, job: ClaimedJob) -> bool:
-        return job.type in self._queue.catalogue and self._queue.catalogue[job.type].brief
-
-    def _take_slot(self, job_id: str) -> bool:
+    def _offer_slot(self, job_id: str) -> bool:
         """Whether this run holds a slot from now on. One that the worker has let go of needs none."""
         run = self._runs.get(job_id)
-        if run is None or run.holds_slot:
-            return True
-        run.holds_slot = self._width.offers_slot(run.job.queue, self._holders)
-        self._holders[run.job.queue] += run.holds_slot
+        return run is None or run.holds_slot or self._take_slot(run)
+
+    def _take_slot(self, run: _Run) -> bool:
+        queue = run.job.queue
+        run.holds_slot = self._width.offers_slot(queue, self._holders)
+        if run.holds_slot:
+            self._holders[queue] += 1
         return run.holds_slot
 
     def _let_go(self, run: _Run) -> None:
         """Of its place among the runs, and of its slot."""
         del self._runs[run.job.id]
-        self._holders[run.job.queue] -= run.holds_slot
+        if run.holds_slot:
+            self._holders[run.job.queue] -= 1
 
-    def _add_runners(self, group: asyncio.TaskGroup, most: int = _MOST_CLAIMED_AT_ONCE) -> None:
+    def _add_runners(self, group: asyncio.TaskGroup, most: int) -> None:
         for _ in range(min(len(self._to_begin), most)):
             group.create_task(self._run_attempts(group))
+
+    def _add_runners_for_all(self, group: asyncio.TaskGroup) -> None:
+        """For those that the first runners have not begun, because their own attempts wait."""
+        if self._to_begin and self._pausing:
+            asyncio.get_running_loop().call_soon(self._add_runners_for_all, group)
+        else:
+            self._add_runners(group, len(self._to_begin))
 
     async def _run_attempts(self, group: asyncio.TaskGroup) -> None:
         """Run attempts one after the other, so that short ones cost no task each. If the first ones have to wait, every
         other gets a task too. An attempt that was stopped, or that left something behind in the context of its task, is
         the last one of that task."""
+        if self._pausing:
+            return
         loop, task, context = asyncio.get_running_loop(), asyncio.current_task(), copy_context()
         while self._to_begin:
             run = self._to_begin.popleft()
             run.task = task
-            outcome = await self._attempt(run)
+            outcome = await self._attempt(loop, run)
             run.task = None
             self._ended(run, outcome)
             if run.stop or (task is not None and task.cancelling()) or copy_context() != context:
-                loop.call_soon(self._add_runners, group)
+                loop.call_soon(self._add_runners_for_all, group)
                 return
+            self._begun += 1
+            if self._begun % _BEGUN_IN_A_ROW == 0:
+                await self._pause()
+
+    async def _pause(self) -> None:
+        """Let the event loop turn once."""
+        self._pausing += 1
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self._pausing -= 1
 
     def _ended(self, run: _Run, outcome: Outcome | None) -> None:
-        job = run.context.job
+        job = run.job
         if self._runs.get(job.id) is run:
             self._let_go(run)
         if outcome is not None and not run.context.is_settled:
-            self._settlements.append((job, self._settle(job, outcome)))
+            settlement = plain_completion(job.attempt) if outcome is _DONE else self._settle(job, outcome)
+            self._settlements.append((job, settlement))
         self._changed.set()
 
     def _settle(self, job: ClaimedJob, outcome: Outcome) -> Settlement:
-        if isinstance(outcome, Succeeded) and outcome.result is None:
-            return plain_completion(job.attempt)
         try:
             return settle(job, outcome, self._policy(job), self._queue.clock.now(), self._random)
         except Exception:
             log.exception("job.outcome_not_understood", job=job.id, job_type=job.type)
             return Settlement(JobState.FAILED, job.attempt, error="what the handler did could not be made sense of")
 
-    async def _attempt(self, run: _Run) -> Outcome | None:
+    async def _attempt(self, loop: asyncio.AbstractEventLoop, run: _Run) -> Outcome | None:
         """Run the handler and return how it ended; None if the job is no longer ours: nothing may be written."""
-        job = run.context.job
-        handler = self._handlers.get(job.type)
-        if handler is None or job.type not in self._queue.catalogue:
+        job = run.job
+        handler, limit = self._handlers.get(job.type), self._time_limits.get(job.type)
+        if handler is None or limit is None:
             return Raised(Fatal(f"no handler for job type {job.type!r}; was it made by a newer Postroom?"))
-        limit = self._queue.catalogue[job.type].time_limit
         if run.stop:
             return self._interrupted(run, limit)
         bound = logs.bind(job=job.id, job_type=job.type, attempt=job.attempt)
-        self._limits.begin(run, limit.total_seconds())
+        self._limits.begin(loop, run, limit.total_seconds())
         try:
             result = await handler(run.context)
             return _DONE if result is None else Succeeded(result)
@@ -404,14 +428,14 @@ class Worker:
         return self._queue.catalogue[job.type].retry if known else RetryPolicy()
 
     def _report(self, settlements: list[tuple[ClaimedJob, Settlement]], turn: ClaimTurn) -> None:
-        counts: Counter[tuple[str, str]] = Counter()
+        counts = Counter[tuple[str, str]]()
         for job, settlement in settlements:
+            retried = settlement.state is JobState.QUEUED
             if job.id in turn.refused:
                 log.warning("job.settlement_refused", job=job.id, job_type=job.type)
                 counts[job.type, "refused"] += 1
                 continue
-            retried = settlement.state is JobState.QUEUED
-            counts[job.type, "retried" if retried else settlement.state.value] += 1
+            counts[job.type, "retried" if retried else settlement.state] += 1
             if settlement.error is not None:
                 event = "job.will_retry" if retried else "job.failed"
                 log.warning(event, job=job.id, job_type=job.type, attempt=job.attempt, error=settlement.error)

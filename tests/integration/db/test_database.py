@@ -9,6 +9,7 @@ import sqlite3
 import stat
 import threading
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 
 import psycopg
@@ -28,7 +29,7 @@ from postroom.db.opening import unmigrated
 from postroom.db.plain_sqlite import sqlite_reader
 from postroom.db.tables import all_tables
 from postroom.db.tables.access import connectors
-from postroom.db.tables.triage import rules
+from postroom.db.tables.triage import decisions, rules
 from postroom.db.tables.web import EVIDENCE_INDEX
 from postroom.domain.errors import BadInput, Fatal, NewerSchema, Retryable
 from postroom.domain.roles import Permission, Role, all_permissions
@@ -178,6 +179,36 @@ async def test_rules_from_before_keep_their_months_and_connectors_their_rows(dat
     months = {"any": [{"older_than": "6mo", "subject_contains": "6m"}, {"not": {"younger_than": " 12mo "}}]}
     assert (found.condition, found.off_for) == (months, {})
     assert await database.read(lambda tx: tx.execute(select(connectors.c.instance)).scalars().all()) == ["host"]
+    await database.close()
+
+
+async def test_decisions_from_before_know_the_backfill_job_of_their_message(database_factory: DatabaseFactory) -> None:
+    url = database_factory.empty_url()
+    raw = await open_without_migrating(url)
+    await raw.write(lambda tx: opening.upgrade_schema(tx.connection, "0042"))
+    message = text(
+        "INSERT INTO messages (id, channel, provider, endpoint_identity, external_event_id, idempotency_key, "
+        "sender_identity, ingestion_tier, policy_tier, backfill_job_id, observed_at, received_at, accepted_at) "
+        "VALUES (:id, 'email', 'gmail', 'me@example.com', :key, :key, 'you@example.com', 'metadata', 'default', :job, "
+        ":at, :at, :at)"
+    )
+    decision = text(
+        "INSERT INTO decisions (id, message_id, source, action, reason, created_at) "
+        "VALUES (:id, :id, 'none', 'none', '', :at)"
+    )
+    job, at = "01990000-0000-7000-8000-000000000009", "2026-01-01T00:00:00.000000Z"
+    live, old = "01990000-0000-7000-8000-000000000001", "01990000-0000-7000-8000-000000000002"
+
+    def fill(tx: Tx) -> None:
+        for row in ({"id": live, "key": "1", "job": None, "at": at}, {"id": old, "key": "2", "job": job, "at": at}):
+            tx.execute(message, row)
+            tx.execute(decision, {"id": row["id"], "at": at})
+
+    await raw.write(fill)
+    await raw.close()
+    database = await connect(url)
+    query = select(decisions.c.id, decisions.c.backfill_job_id)
+    assert dict(await database.read(lambda tx: [tuple(row) for row in tx.execute(query)])) == {live: None, old: job}
     await database.close()
 
 
@@ -344,6 +375,17 @@ async def test_wake_ups_reach_every_listener_and_a_dead_one_does_no_harm(databas
         assert here.take() == there.take() == {Topic.CANCEL}
     await first.close()
     await second.close()
+
+
+async def test_a_read_looks_once_for_what_it_shares_and_a_write_each_time(database: Database) -> None:
+    looks = count(1)
+
+    def twice(tx: Tx) -> list[int]:
+        return [tx.shared("probe", lambda: next(looks)) for _ in range(2)]
+
+    assert await database.read(twice) == [1, 1]
+    assert await database.read(twice) == [2, 2]
+    assert await database.write(twice) == [3, 4]
 
 
 async def test_all_statements_of_a_read_see_one_moment(database_url: str) -> None:

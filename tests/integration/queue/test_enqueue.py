@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,7 +18,7 @@ from postroom.domain.terms import Tier
 from postroom.queue import JobContext, JobState, NewJob, QueueName
 from postroom.queue.enqueue import encode_payload
 from postroom.queue.inspection import JobFilter, list_jobs, show_job
-from tests.support.queues import claim, complete, count_jobs, fail, later, make_queue, record_of
+from tests.support.queues import claim, complete, count_jobs, count_writes, fail, later, make_queue, record_of
 
 pytestmark = pytest.mark.req("JB-1")
 
@@ -259,3 +260,33 @@ async def finish(queue: Any, ending: str, job_id: str) -> None:
     [job] = await claim(queue)
     assert job.id == job_id
     await (complete(queue, job) if ending == "complete" else fail(queue, job))
+
+
+async def test_enqueues_that_wait_at_the_same_time_share_a_transaction(
+    database: Database, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = make_queue(database, clock)
+    writes = count_writes(queue, monkeypatch)
+    wanted = [NewJob("noop", {"n": n}, key=f"k{n % 15}") for n in range(20)]
+    answers = await asyncio.gather(*(queue.enqueue(job) for job in wanted))
+    assert writes == [1, 1]
+    assert [answer.duplicate for [answer] in answers] == [n >= 15 for n in range(20)]
+    assert [answer.job_id for [answer] in answers[15:]] == [answer.job_id for [answer] in answers[:5]]
+    assert len(await queue.enqueue(NewJob("noop"), NewJob("noop"))) == 2  # what comes later finds the way free
+
+
+async def test_an_enqueue_that_is_refused_is_refused_alone(database: Database, clock: ManualClock) -> None:
+    queue = make_queue(database, clock)
+    good, bad = NewJob("noop"), NewJob("noop", priority=5_000)
+    answers = await asyncio.gather(*(queue.enqueue(job) for job in (good, good, bad, good)), return_exceptions=True)
+    assert [isinstance(answer, BadInput) for answer in answers] == [False, False, True, False]
+    assert await count_jobs(queue.database, state=JobState.QUEUED) == 3
+
+
+async def test_a_caller_that_gave_up_while_it_waited_enqueues_nothing(database: Database, clock: ManualClock) -> None:
+    queue = make_queue(database, clock)
+    first, gone, last = (asyncio.create_task(queue.enqueue(NewJob("noop", {"n": n}))) for n in range(3))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.gather(first, last)
+    assert await count_jobs(queue.database, state=JobState.QUEUED) == 2

@@ -81,6 +81,38 @@ async def test_short_jobs_share_a_task_and_those_that_wait_run_at_once(queue: Jo
     assert await count_jobs(queue.database, state=JobState.COMPLETED) == 40
 
 
+async def test_the_event_loop_turns_while_many_short_jobs_run(queue: JobQueue) -> None:
+    """Else nothing would be claimed meanwhile."""
+    turns, seen = 0, set[int]()
+
+    async def short(context: JobContext) -> None:
+        seen.add(turns)
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    await queue.enqueue(*(NewJob("noop") for _ in range(200)))
+    counting = asyncio.create_task(count_turns())
+    await run_until_idle(queue, {"noop": short}, WorkerSettings(concurrency=200))
+    counting.cancel()
+    assert len(seen) >= 5
+
+
+async def test_jobs_that_wait_behind_short_ones_run_at_once_too(queue: JobQueue) -> None:
+    all_wait = asyncio.Barrier(60)
+
+    async def meet(context: JobContext) -> None:
+        if context.job.payload["n"] >= 40:
+            await all_wait.wait()
+
+    await queue.enqueue(*(NewJob("noop", {"n": n}) for n in range(100)))
+    await run_until_idle(queue, {"noop": meet}, WorkerSettings(concurrency=100))
+    assert await count_jobs(queue.database, state=JobState.COMPLETED) == 100
+
+
 async def test_never_more_jobs_run_at_once_than_there_are_slots(queue: JobQueue) -> None:
     running_now = most = 0
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from postroom.domain.terms import TIERS, Tier
 from postroom.queue.job import QueueName
-from postroom.queue.plan import Pick, Slots, StarvationGuard, Width, first_after, plan
+from postroom.queue.plan import Pick, Row, Slots, StarvationGuard, Width, first_after, plan
 
-Heads = dict[tuple[QueueName, Tier], list[str]]
+Heads = dict[tuple[QueueName, Tier], list[Row]]
 
 
 def guards() -> dict[QueueName, StarvationGuard]:
@@ -37,7 +37,7 @@ def test_a_batch_is_what_single_claims_would_have_given(heads: Heads, free: int)
     state, first, singles = guards(), QueueName.LIVE, list[Pick]()
     for _ in range(free):
         for pick in plan(Slots(1, history=1, first=first), remaining, state):
-            remaining[pick.queue, pick.tier].remove(pick.job_id)
+            remaining[pick.queue, pick.tier].remove(pick.row)
             singles.append(pick)
             first = first_after([pick])
     assert batch == singles
@@ -107,7 +107,7 @@ def test_live_mail_and_work_take_turns_so_that_neither_waits_for_the_other_to_ru
         (QueueName.WORK, Tier.DEFAULT): ["w1", "w2", "w3"],
     }
     picks = plan(Slots(4, history=0, first=QueueName.WORK), heads, guards())
-    assert [pick.job_id for pick in picks] == ["w1", "l1", "w2", "l2"]
+    assert [pick.row for pick in picks] == ["w1", "l1", "w2", "l2"]
     assert first_after(picks) is QueueName.WORK
 
 
@@ -117,7 +117,7 @@ def test_a_pick_says_when_a_lower_tier_overtook_a_waiting_higher_one() -> None:
         (QueueName.LIVE, Tier.DEFAULT): ["d"],
     }
     picks = plan(Slots(6, history=0), heads, guards())
-    assert [(pick.job_id, pick.override) for pick in picks] == [
+    assert [(pick.row, pick.override) for pick in picks] == [
         ("h0", False),
         ("h1", False),
         ("h2", False),
