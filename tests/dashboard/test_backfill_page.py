@@ -448,7 +448,7 @@ async def test_a_job_shows_what_is_uncertain_what_its_connector_spent_and_who_de
     page = text_of((await site.get(f"/backfill/{job_id}")).text)
     assert "$0.10 spent today" in page
     assert "$0.03 is uncertain" in page
-    assert "0 messages decided by rules, 0 by the model, 0 left as they are" in page
+    assert "0 messages decided by rules, 0 by local triage, 0 by the model, 0 left as they are" in page
     assert "$0.10 of $5.00" in text_of((await site.get("/backfill")).text)
     assert "$0.10 of $5.00" in text_of((await site.get("/")).text)
 

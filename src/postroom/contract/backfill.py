@@ -193,6 +193,7 @@ class JudgedReply(Reply):
     """How many messages were decided, and by whom."""
 
     by_rule: int
+    learned: int
     by_model: int
     left_alone: int
     """What no rule decided and no model was asked about."""

@@ -27,7 +27,7 @@ from postroom.contract.tool import A, R, ToolSignature
 from postroom.dashboard.display.rendering import render
 from postroom.dashboard.forms import Form
 from postroom.dashboard.mail.sidebar import MailCounts
-from postroom.dashboard.paging import bounded_count
+from postroom.dashboard.paging import bounded_counts
 from postroom.dashboard.security import sessions
 from postroom.dashboard.security.gate import Hosts
 from postroom.dashboard.security.passphrase import FailedLogins, LoginDelay, PassphraseHasher
@@ -171,8 +171,10 @@ def _badges(tx: Tx) -> dict[str, NavigationBadge]:
         "actions": (select(actions.c.id).where(actions.c.status == ActionStatus.FAILED), "failed"),
         "queue": (failed_jobs(), "failed"),
     }
-    found = {section: (bounded_count(tx, query, _MOST_IN_BADGE), says) for section, (query, says) in waiting.items()}
-    return {section: NavigationBadge(str(number), says) for section, (number, says) in found.items() if number.number}
+    found = bounded_counts(tx, {section: query for section, (query, _) in waiting.items()}, _MOST_IN_BADGE)
+    return {
+        section: NavigationBadge(str(number), waiting[section][1]) for section, number in found.items() if number.number
+    }
 
 
 def _left_at(notice: Mapping[str, Any]) -> datetime:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 from starlette.responses import Response
 
 from postroom import audit, kill_switch
@@ -28,11 +28,11 @@ from postroom.app.digest.sending import WHERE_TO_LOOK, unclear_digests
 from postroom.dashboard.archive.contents import UnconnectedMailbox, archived_accounts, unconnected_mailboxes
 from postroom.dashboard.backfill.queries import start_of_day
 from postroom.dashboard.connectors import MailScope, TierSnapshot, connector_rows, tier_snapshot
-from postroom.dashboard.context import Here, api_router, pages_router, permits
+from postroom.dashboard.context import Here, RequestContext, api_router, pages_router, permits
 from postroom.dashboard.display.formatting import duration, plural
 from postroom.dashboard.filters.routes import Freshness, contact_state
-from postroom.dashboard.first_run.checklist import show_checklist
-from postroom.dashboard.paging import bounded_count, counted
+from postroom.dashboard.first_run.checklist import checklist_of, setup_facts, stored_facts
+from postroom.dashboard.paging import BoundedCount, bounded_counts, counted
 from postroom.dashboard.queue import PHASE_CONDITIONS, JobPhase, QueueTierRow, queue_tiers
 from postroom.dashboard.series import (
     TOPICS,
@@ -97,11 +97,8 @@ def needs(
     found = [
         *_settings_needs(settings_problem),
         *_digest_needs(tx, settings, now),
-        *_approval_needs(tx),
-        *_review_needs(tx),
-        *_proposal_needs(tx),
         *_worker_needs(tiers, now),
-        *_failure_needs(tx),
+        *_counted_needs(tx),
         *_account_needs(tx),
         *_archive_needs(tx),
         *_connector_needs(tx, now),
@@ -124,25 +121,42 @@ def _digest_needs(tx: Tx, settings: Settings, now: datetime) -> Iterator[Need]:
         yield Need(NeedLevel.WARN, text, digest.path)
 
 
-def _approval_needs(tx: Tx) -> Iterator[Need]:
-    waiting = bounded_count(tx, select(actions.c.id).where(actions.c.status == ActionStatus.APPROVED_PENDING), 1_000)
-    if waiting.number:
-        verb = "needs" if waiting.number == 1 else "need"
-        yield Need(NeedLevel.ASK, f"{counted(waiting, 'action')} {verb} approval", "/approvals")
+_COUNTED_NEEDS: tuple[tuple[NeedLevel, Callable[[BoundedCount], str], str, Select[Any]], ...] = (
+    (
+        NeedLevel.ASK,
+        lambda number: f"{counted(number, 'action')} {_need(number)} approval",
+        "/approvals",
+        select(actions.c.id).where(actions.c.status == ActionStatus.APPROVED_PENDING),
+    ),
+    (
+        NeedLevel.ASK,
+        lambda number: f"{counted(number, 'message')} {_need(number)} review",
+        "/review",
+        review.open_items(),
+    ),
+    (
+        NeedLevel.ASK,
+        lambda number: f"{counted(number, 'proposed rule')} {_need(number)} your decision",
+        "/rules",
+        select(rules.c.id).where(rules.c.disabled_reason.startswith(PROPOSED)),
+    ),
+    (NeedLevel.BAD, lambda number: f"{counted(number, 'job')} failed", "/queue?state=failed", failed_jobs()),
+    (
+        NeedLevel.BAD,
+        lambda number: f"{counted(number, 'action')} failed",
+        "/actions?status=failed",
+        select(actions.c.id).where(actions.c.status == ActionStatus.FAILED),
+    ),
+)
 
 
-def _review_needs(tx: Tx) -> Iterator[Need]:
-    waiting = bounded_count(tx, review.open_items(), 1_000)
-    if waiting.number:
-        verb = "needs" if waiting.number == 1 else "need"
-        yield Need(NeedLevel.ASK, f"{counted(waiting, 'message')} {verb} review", "/review")
+def _need(number: BoundedCount) -> str:
+    return "needs" if number.number == 1 else "need"
 
 
-def _proposal_needs(tx: Tx) -> Iterator[Need]:
-    proposed = bounded_count(tx, select(rules.c.id).where(rules.c.disabled_reason.startswith(PROPOSED)), 100)
-    if proposed.number:
-        verb = "needs" if proposed.number == 1 else "need"
-        yield Need(NeedLevel.ASK, f"{counted(proposed, 'proposed rule')} {verb} your decision", "/rules")
+def _counted_needs(tx: Tx) -> Iterator[Need]:
+    numbers = bounded_counts(tx, {href: query for _, _, href, query in _COUNTED_NEEDS}, 1_000)
+    return (Need(level, say(numbers[href]), href) for level, say, href, _ in _COUNTED_NEEDS if numbers[href].number)
 
 
 def _worker_needs(tiers: list[QueueTierRow], now: datetime) -> Iterator[Need]:
@@ -150,15 +164,6 @@ def _worker_needs(tiers: list[QueueTierRow], now: datetime) -> Iterator[Need]:
     if since is not None and not any(line.running for line in tiers) and now - since > _NO_WORKER_AFTER:
         text = f"Jobs have been waiting for {duration(now - since)} and none runs. Start a worker: `postroom worker`"
         yield Need(NeedLevel.BAD, text, "/queue?state=waiting")
-
-
-def _failure_needs(tx: Tx) -> Iterator[Need]:
-    failed = bounded_count(tx, failed_jobs(), 1_000)
-    if failed.number:
-        yield Need(NeedLevel.BAD, f"{counted(failed, 'job')} failed", "/queue?state=failed")
-    undone = bounded_count(tx, select(actions.c.id).where(actions.c.status == ActionStatus.FAILED), 1_000)
-    if undone.number:
-        yield Need(NeedLevel.BAD, f"{counted(undone, 'action')} failed", "/actions?status=failed")
 
 
 def _account_needs(tx: Tx) -> Iterator[Need]:
@@ -234,14 +239,18 @@ def _model_needs(tx: Tx, problem: str | None, now: datetime) -> Iterator[Need]:
 def _backfill_needs(tx: Tx, settings: Settings) -> Iterator[Need]:
     switch = kill_switch.state(tx, settings.backfill)
     table = BACKFILL_JOBS[tx.dialect]
-    wanted = bounded_count(tx, select(table.c.id).where(table.c.status.in_(_OPEN)), 100)
+    mine = {
+        "open": select(table.c.id).where(table.c.status.in_(_OPEN)),
+        "broken": select(table.c.id).where(table.c.status == BackfillStatus.ERROR),
+    }
+    numbers = bounded_counts(tx, mine, 100)
+    wanted, broken = numbers["open"], numbers["broken"]
     if wanted.number and not switch.in_force:
         yield Need(
             NeedLevel.WARN,
             f"Backfill is off ({switch.reason}), and {counted(wanted, 'job')} cannot continue. {switch.remedy}",
             "/backfill",
         )
-    broken = bounded_count(tx, select(table.c.id).where(table.c.status == BackfillStatus.ERROR), 100)
     if broken.number:
         yield Need(NeedLevel.BAD, f"{counted(broken, 'backfill job')} stopped with an error", "/backfill")
 
@@ -455,13 +464,15 @@ _OVER_TIME = [name for topic in SeriesTopic if topic is not SeriesTopic.SYNC for
 
 @pages.get("/")
 async def overview_page(here: Here, window: TimeWindow = TimeWindow.DAY) -> Response:
-    shown = await show(here)
-    reading = await here.read(lambda tx: read_series(tx, _OVER_TIME, window, here.now))
+    read = await _overview_of(here)
+    shown, reading, stored = await here.read(
+        lambda tx: (read(tx), read_series(tx, _OVER_TIME, window, here.now), stored_facts(tx))
+    )
     return await here.page(
         "overview.html",
         "overview",
         overview=shown,
-        checklist=await show_checklist(here),
+        checklist=checklist_of(await setup_facts(here, stored)),
         chart=shown.mail.chart("Mail today by tier"),
         windows=window_links("/", window),
         mail_panels=mail_panels(reading),
@@ -476,10 +487,13 @@ api = api_router("overview")
 @permits(Permission.READ)
 async def show(here: Here) -> Overview:
     """What needs attention, today's mail, waiting times, the archive, and spending."""
+    return await here.read(await _overview_of(here))
+
+
+async def _overview_of(here: RequestContext) -> Callable[[Tx], Overview]:
+    """How it is read, with what does not come from the database."""
     problem = model_problem(here.app.settings.model, here.app.vault)
     sources = (await read_sources(here.app.web)).sources
     app, archived = here.app, await asyncio.to_thread(archived_accounts, here.app.archive.backend)
     wrong = app.current.problem
-    return await here.read(
-        lambda tx: overview(tx, app.settings, app.budget, here.now, problem, sources, archived, wrong)
-    )
+    return lambda tx: overview(tx, app.settings, app.budget, here.now, problem, sources, archived, wrong)

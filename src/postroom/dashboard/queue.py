@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from itertools import product
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from fastapi import Query
 from pydantic import Field
-from sqlalchemy import Select, func, literal, select, text
+from sqlalchemy import Select, select, text
 from starlette.responses import Response
 
 from postroom.contract import steering as contract
@@ -20,9 +20,10 @@ from postroom.contract.tool import Id, ToolSignature
 from postroom.dashboard.context import Here, api_router, pages_router, permits
 from postroom.dashboard.display.formatting import plural
 from postroom.dashboard.forms import chosen, query_of
-from postroom.dashboard.paging import BoundedCount, ListQuery, Paged, SortOrder, bounded_count, paged, row_before
+from postroom.dashboard.paging import ENOUGH, BoundedCount, ListQuery, Paged, SortOrder, bounded, paged, row_before
 from postroom.dashboard.series import TOPICS, SeriesTopic, TimeWindow, queue_panels, read_series, window_links
 from postroom.db import Tx
+from postroom.db.database import read_time
 from postroom.db.tables.mail import messages
 from postroom.db.tables.queue import jobs
 from postroom.db.tables.triage import actions
@@ -30,7 +31,7 @@ from postroom.domain.ids import is_id
 from postroom.domain.roles import Permission
 from postroom.domain.terms import TIERS, Tier
 from postroom.queue import JobState, QueueName
-from postroom.queue.inspection import JobRecord, StepRecord, depth, show_job
+from postroom.queue.inspection import JobRecord, StepRecord, show_job
 
 _COUNTED = 5_000
 """So many waiting and failed jobs are counted by type."""
@@ -118,15 +119,40 @@ class JobsQuery(ListQuery):
     tier: Tier | None = None
 
 
-PHASE_CONDITIONS = {
-    JobPhase.WAITING: text("jobs.state = 'queued' AND jobs.ready"),
-    JobPhase.SCHEDULED: text("jobs.state = 'queued' AND NOT jobs.ready"),
-    JobPhase.RUNNING: text("jobs.state = 'running'"),
-    JobPhase.FAILED: text("jobs.state = 'failed' AND jobs.finished_at IS NOT NULL"),
-    JobPhase.COMPLETED: text("jobs.state = 'completed' AND jobs.finished_at IS NOT NULL"),
-    JobPhase.CANCELED: text("jobs.state = 'canceled' AND jobs.finished_at IS NOT NULL"),
+_PHASES = {
+    JobPhase.WAITING: "jobs.state = 'queued' AND jobs.ready",
+    JobPhase.SCHEDULED: "jobs.state = 'queued' AND NOT jobs.ready",
+    JobPhase.RUNNING: "jobs.state = 'running'",
+    JobPhase.FAILED: "jobs.state = 'failed' AND jobs.finished_at IS NOT NULL",
+    JobPhase.COMPLETED: "jobs.state = 'completed' AND jobs.finished_at IS NOT NULL",
+    JobPhase.CANCELED: "jobs.state = 'canceled' AND jobs.finished_at IS NOT NULL",
 }
 """In the exact words of the partial indexes: SQLite does not use them for a condition with parameters."""
+PHASE_CONDITIONS = {phase: text(condition) for phase, condition in _PHASES.items()}
+
+# The numbers of the page, which go to the server together.
+_WAITING_LINES = f"""
+    SELECT queue_name, policy_tier, waiting,
+        (SELECT queued_at FROM jobs
+         WHERE jobs.queue_name = line.queue_name AND jobs.policy_tier = line.policy_tier
+             AND {_PHASES[JobPhase.WAITING]}
+         ORDER BY jobs.priority DESC, jobs.seq LIMIT 1)
+    FROM (SELECT queue_name, policy_tier, count(*) AS waiting FROM jobs WHERE {_PHASES[JobPhase.WAITING]}
+          GROUP BY queue_name, policy_tier) AS line"""  # noqa: S608
+_RUNNING_LINES = f"""
+    SELECT queue_name, policy_tier, count(*) FROM jobs WHERE {_PHASES[JobPhase.RUNNING]}
+    GROUP BY queue_name, policy_tier"""  # noqa: S608
+_PHASE_COUNTS = " UNION ALL ".join(
+    f"""
+    SELECT '{phase}', count(*) FROM (SELECT 1 FROM jobs WHERE {condition} LIMIT {ENOUGH + 1}) AS found"""  # noqa: S608
+    for phase, condition in _PHASES.items()
+)
+_BY_TYPE = " UNION ALL ".join(
+    f"""
+    SELECT '{phase}', type, count(*)
+    FROM (SELECT type FROM jobs WHERE {_PHASES[phase]} LIMIT {_COUNTED}) AS found GROUP BY type"""  # noqa: S608
+    for phase in (JobPhase.WAITING, JobPhase.RUNNING, JobPhase.FAILED)
+)
 
 _NEWEST_FIRST = SortOrder((jobs.c.id,), falling=("id",))
 _LAST_ENDED_FIRST = SortOrder((jobs.c.finished_at, jobs.c.id), falling=("finished_at", "id"))
@@ -143,11 +169,11 @@ _ORDERS = {
 
 
 def queue_overview(tx: Tx) -> QueueOverview:
-    counts = {
-        phase: bounded_count(tx, select(literal(1)).select_from(jobs).where(condition))
-        for phase, condition in PHASE_CONDITIONS.items()
-    }
-    return QueueOverview(counts, queue_tiers(tx), _types(tx))
+    waiting, running, counts, types = tx.batch(
+        (_WAITING_LINES, {}), (_RUNNING_LINES, {}), (_PHASE_COUNTS, {}), (_BY_TYPE, {})
+    )
+    found = {JobPhase(phase): bounded(number) for phase, number in counts}
+    return QueueOverview(found, _tier_rows(waiting, running), _type_counts(types))
 
 
 def list_jobs(tx: Tx, wanted: JobsQuery) -> Paged[JobRow]:
@@ -212,37 +238,24 @@ def _ordered(tx: Tx, query: Select[Any], wanted: JobsQuery) -> Select[Any]:
 
 def queue_tiers(tx: Tx) -> list[QueueTierRow]:
     """Every tier of every queue, also the empty ones."""
-    waiting = depth(tx)
-    running = Counter(
-        (row.queue_name, row.policy_tier)
-        for row in tx.execute(select(jobs.c.queue_name, jobs.c.policy_tier).where(PHASE_CONDITIONS[JobPhase.RUNNING]))
-    )
-    return [
-        QueueTierRow(queue, tier, waiting.get((queue, tier), 0), running[queue, tier], _first_since(tx, queue, tier))
-        for queue in QueueName
-        for tier in TIERS
-    ]
+    return _tier_rows(*tx.batch((_WAITING_LINES, {}), (_RUNNING_LINES, {})))
 
 
-def _first_since(tx: Tx, queue: QueueName, tier: Tier) -> datetime | None:
-    line = (jobs.c.queue_name == queue, jobs.c.policy_tier == tier, PHASE_CONDITIONS[JobPhase.WAITING])
-    query = select(jobs.c.queued_at).where(*line).order_by(jobs.c.priority.desc(), jobs.c.seq).limit(1)
-    since: datetime | None = tx.execute(query).scalar()
-    return since
+def _tier_rows(waiting: Sequence[Sequence[Any]], running: Sequence[Sequence[Any]]) -> list[QueueTierRow]:
+    lines = {(queue, tier): (jobs, read_time(since)) for queue, tier, jobs, since in waiting}
+    busy = {(queue, tier): jobs for queue, tier, jobs in running}
+    rows = []
+    for queue, tier in product(QueueName, TIERS):
+        jobs, since = lines.get((queue, tier), (0, None))
+        rows.append(QueueTierRow(queue, tier, jobs, busy.get((queue, tier), 0), since))
+    return rows
 
 
-def _types(tx: Tx) -> list[TypeCount]:
+def _type_counts(found: Sequence[Sequence[Any]]) -> list[TypeCount]:
+    counts = {(phase, name): jobs for phase, name, jobs in found}
     shown = (JobPhase.WAITING, JobPhase.RUNNING, JobPhase.FAILED)
-    counts = {phase: _by_type(tx, phase) for phase in shown}
-    names = sorted(set().union(*counts.values()))
-    return [TypeCount(name, *(counts[phase].get(name, 0) for phase in shown)) for name in names]
-
-
-def _by_type(tx: Tx, phase: JobPhase) -> dict[str, int]:
-    some = select(jobs.c.type).where(PHASE_CONDITIONS[phase]).limit(_COUNTED).subquery()
-    return {
-        row.type: row.jobs for row in tx.execute(select(some.c.type, func.count().label("jobs")).group_by(some.c.type))
-    }
+    names = sorted({name for _, name, _ in found})
+    return [TypeCount(name, *(counts.get((phase, name), 0) for phase in shown)) for name in names]
 
 
 def _row(row: Any) -> JobRow:
@@ -275,12 +288,18 @@ class QueuePageQuery(JobsQuery):
 @pages.get("/queue")
 async def queue_page(here: Here, wanted: Annotated[QueuePageQuery, Query()]) -> Response:
     window = wanted.window or TimeWindow.DAY
-    reading = await here.read(lambda tx: read_series(tx, TOPICS[SeriesTopic.QUEUE], window, here.now))
+    reading, overview, listed = await here.read(
+        lambda tx: (
+            read_series(tx, TOPICS[SeriesTopic.QUEUE], window, here.now),
+            queue_overview(tx),
+            list_jobs(tx, wanted),
+        )
+    )
     return await here.page(
         "queue/list.html",
         SECTION,
-        overview=await here.read(queue_overview),
-        jobs=await here.read(lambda tx: list_jobs(tx, wanted)),
+        overview=overview,
+        jobs=listed,
         wanted=wanted,
         windows=window_links(
             "/queue", window, state=wanted.state, type=wanted.type, queue=wanted.queue, tier=wanted.tier

@@ -216,6 +216,7 @@ def record_decision(tx: Tx, message: TriageMessage, decision: Decision, now: dat
         "id": new_id(),
         "message_id": message.id,
         "account_id": message.account_id,
+        "backfill_job_id": message.backfill_job_id,
         "source": decision.source,
         "action": decision.action,
         "parameters": decision.parameters,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from postroom.db import Database, connect
 from postroom.db.tables.mail import backfill_spend
@@ -305,6 +306,26 @@ async def test_a_backfill_on_rules_alone_costs_nothing_and_floods_no_review(offi
     assert (decision.action, decision.needs_review, office.asked) == ("none", False, 0)
     assert "runs on rules alone" in decision.reason
     assert await office.database.read(lambda tx: judged(tx, job_id)) == JudgedMail(left_alone=1)
+
+
+@pytest.mark.parametrize(
+    ("source", "counted"),
+    [
+        ("deterministic", JudgedMail(by_rule=1)),
+        ("learned", JudgedMail(learned=1)),
+        ("llm", JudgedMail(by_model=1)),
+        ("none", JudgedMail(left_alone=1)),
+    ],
+)
+async def test_every_decision_of_a_backfill_is_counted_by_who_made_it(
+    office: TriageRig, source: str, counted: JudgedMail
+) -> None:
+    job_id = await office.backfill_job(uses_model=False)
+    await office.take_in(job_id=job_id)
+    await office.work()
+    made = update(decisions).values(source=source, needs_review=False)
+    await office.database.write(lambda tx: tx.execute(made).rowcount)
+    assert await office.database.read(lambda tx: judged(tx, job_id)) == counted
 
 
 @pytest.mark.req("BF-9")

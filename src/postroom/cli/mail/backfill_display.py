@@ -185,6 +185,7 @@ def _judged(view: BackfillView) -> str:
     mail = view.judged
     parts = {
         "by rules": mail.by_rule,
+        "learned": mail.learned,
         "by the model": mail.by_model,
         "left as they are": mail.left_alone,
         "for review": mail.for_review,

@@ -315,14 +315,20 @@ async def render_archive(
     """The page; `form` is that of the files to import, if it was refused."""
     held = await show_holdings(here)
     mailboxes = await _mailboxes(here, held)
-    reading = await here.read(lambda tx: read_series(tx, TOPICS[SeriesTopic.SYNC], window, here.now))
+    reading, importable, coverage = await here.read(
+        lambda tx: (
+            read_series(tx, TOPICS[SeriesTopic.SYNC], window, here.now),
+            _importable_mailboxes(tx),
+            read_coverage(tx),
+        )
+    )
     return await here.page(
         "archive/overview.html",
         SECTION,
         status,
         form=form or Form(),
         imports=(await here.call(steering.LIST_IMPORTS, {})).imports,
-        importable=await here.read(_importable_mailboxes),
+        importable=importable,
         most=here.app.settings.dashboard.upload_bytes,
         held=held,
         maps={each.account: _map(each) for each in held},
@@ -335,7 +341,7 @@ async def render_archive(
         recent={each.account: _recent_chart(each) for each in held if each.recent},
         figures=figures_of(metrics.samples()),
         percent=percent,
-        coverage=await here.read(read_coverage),
+        coverage=coverage,
         windows=window_links("/archive", window),
         panels=sync_panels(reading),
     )

@@ -73,12 +73,20 @@ _DONE = {
 
 @pages.get("/backfill")
 async def backfill_page(here: Here, wanted: BackfillsWanted) -> Response:
+    settings = here.app.settings.backfill
+    overview, jobs, accounts = await here.read(
+        lambda tx: (
+            queries.overview(tx, settings, here.now),
+            queries.list_backfills(tx, settings, wanted, here.now),
+            queries.mailboxes(tx),
+        )
+    )
     return await here.page(
         "backfill/list.html",
         SECTION,
-        overview=await show_overview(here),
-        jobs=await show_jobs(here, wanted),
-        accounts=await here.read(queries.mailboxes),
+        overview=overview,
+        jobs=jobs,
+        accounts=accounts,
         statuses=list(BackfillStatus),
         wanted=wanted,
     )
@@ -188,14 +196,16 @@ async def job_page(here: Here, job_id: Id) -> Response:
 
 async def _job(here: RequestContext, job_id: str, form: Form, status: int = 200) -> Response:
     settings = here.app.settings.backfill
-    detail = await show_job(here, job_id)
+    detail, switch = await here.read(
+        lambda tx: (queries.backfill_detail(tx, settings, job_id, here.now), queries.switch(tx, settings))
+    )
     return await here.page(
         "backfill/job.html",
         SECTION,
         status,
         detail=detail,
         form=form,
-        switch=await here.read(lambda tx: queries.switch(tx, settings)),
+        switch=switch,
         spending=_spending(detail),
         like_this=_query_of_job(detail),
         zone=settings.day_zone,

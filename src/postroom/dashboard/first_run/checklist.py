@@ -129,7 +129,10 @@ def _model(facts: SetupFacts) -> SetupStep:
     return _step("model", "Connect a model", note, "/settings#model", is_ready or not facts.is_model_wanted)
 
 
-def _stored_facts(tx: Tx) -> tuple[bool, list[str], bool, bool, bool]:
+StoredFacts = tuple[bool, list[str], bool, bool, bool]
+
+
+def stored_facts(tx: Tx) -> StoredFacts:
     return (
         stored_hash(tx) is not None,
         [account.email for account in list_accounts(tx)],
@@ -139,9 +142,9 @@ def _stored_facts(tx: Tx) -> tuple[bool, list[str], bool, bool, bool]:
     )
 
 
-async def setup_facts(here: RequestContext) -> SetupFacts:
+async def setup_facts(here: RequestContext, stored: StoredFacts) -> SetupFacts:
     app = here.app
-    has_passphrase, mailboxes, has_rule, is_model_wanted, is_shown = await here.read(_stored_facts)
+    has_passphrase, mailboxes, has_rule, is_model_wanted, is_shown = stored
     home, place = app.settings.home, app.archive.backend
     archived, backups = await asyncio.to_thread(lambda: (archived_accounts(place), list_backups(home)))
     return SetupFacts(
@@ -183,7 +186,7 @@ async def backups_page(here: Here) -> Response:
 @permits(Permission.READ)
 async def show_checklist(here: Here) -> Checklist:
     """The steps of the first run: which are done, and which comes next."""
-    return checklist_of(await setup_facts(here))
+    return checklist_of(await setup_facts(here, await here.read(stored_facts)))
 
 
 @api.get("/backups")

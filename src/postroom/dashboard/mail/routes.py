@@ -208,7 +208,9 @@ async def message_page(
     letter, state = reply.message, reply.state
     is_formatted = letter.html is not None and view != "text"
     opened = _opened_list(list, letter)
-    known = await here.read(name_suggestions)
+    known, pictures, left = await here.read(
+        lambda tx: (name_suggestions(tx), picture_state(tx, here.app.pictures, letter), left_list(tx, letter))
+    )
     return await here.page(
         "mail/message.html",
         SECTION,
@@ -224,8 +226,8 @@ async def message_page(
         address_of=message_path,
         category_choices=[*here.app.categories.defined.names, NONE],
         state=state,
-        pictures=await here.read(lambda tx: picture_state(tx, here.app.pictures, letter)),
-        left=await here.read(lambda tx: left_list(tx, letter)),
+        pictures=pictures,
+        left=left,
         can_write=state.obstacle is None,
         can_answer=here.visitor.caller.may(Permission.APPROVE),
         around=await around(here.services.shared, letter, opened),

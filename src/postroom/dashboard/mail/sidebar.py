@@ -10,16 +10,17 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 from urllib.parse import urlencode
 
-from sqlalchemy import select
+from sqlalchemy import Select, select
 
 from postroom.actions import snoozes
 from postroom.app.owner_tools.search_tools import list_searches
 from postroom.app.serving import SharedServices
 from postroom.archive.search import Search
 from postroom.dashboard.mail.search import VIEWS, MailView, recent
-from postroom.dashboard.paging import BoundedCount, bounded_count
+from postroom.dashboard.paging import BoundedCount, bounded_counts
 from postroom.db import Tx
 from postroom.db.tables.triage import snoozes as snooze_rows
 from postroom.domain.clock import Clock
@@ -103,7 +104,7 @@ async def mail_places(shared: SharedServices, counts: MailCounts, account: str |
     asked += [(f"{query} is:unread", account) for query in list(labels.values())[:_LABELS_COUNTED]]
     known = await asyncio.to_thread(counts.of, search, clock, asked)
     waiting, tiers, saved = await shared.app.database.read(
-        lambda tx: (_waiting(tx, account), _tiers(tx, account, clock), list_searches(tx))
+        lambda tx: (*_counted_places(tx, account, clock), list_searches(tx))
     )
 
     def place(title: str, counted: str, **filters: str | None) -> MailPlace:
@@ -147,22 +148,23 @@ def _views(account: str | None) -> list[MailPlace]:
     return [MailPlace(title, _path(view=view, account=account), None, None) for view, title in _TITLES.items()]
 
 
-def _waiting(tx: Tx, account: str | None) -> list[MailPlace]:
-    """Lists with pages of their own."""
+def _counted_places(tx: Tx, account: str | None, clock: Clock) -> tuple[list[MailPlace], list[MailPlace]]:
+    """Lists with pages of their own, and the tiers."""
+    since = clock.now() - _RECENT
     snoozed = select(snooze_rows.c.action_id).where(snooze_rows.c.state == snoozes.SnoozeState.WAITING)
-    return [
-        MailPlace("Review", "/review", bounded_count(tx, review.open_items(account), MOST_COUNTED), "to review"),
-        MailPlace("Snoozed", "/actions/snoozed", bounded_count(tx, snoozed, MOST_COUNTED), "snoozed"),
+    queries: dict[str, Select[Any]] = {"review": review.open_items(account), "snoozed": snoozed}
+    found = bounded_counts(tx, queries | {tier: recent(tier, account, since) for tier in Tier}, MOST_COUNTED)
+    waiting = [
+        MailPlace("Review", "/review", found["review"], "to review"),
+        MailPlace("Snoozed", "/actions/snoozed", found["snoozed"], "snoozed"),
     ]
-
-
-def _tiers(tx: Tx, account: str | None, clock: Clock) -> list[MailPlace]:
-    return [
+    tiers = [
         MailPlace(
             str(tier).replace("_", " ").capitalize(),
             _path(tier=tier, account=account),
-            bounded_count(tx, recent(tier, account, clock.now() - _RECENT), MOST_COUNTED),
+            found[tier],
             "in the last 24 hours",
         )
         for tier in Tier
     ]
+    return waiting, tiers

@@ -14,17 +14,17 @@ from sqlalchemy import func, literal, select
 from postroom.actions.wording import wish
 from postroom.dashboard.context import RequestContext
 from postroom.dashboard.mail.search import NamedAddress, sender_of
-from postroom.dashboard.paging import BoundedCount, ListQuery, Paged, paged, row_before
+from postroom.dashboard.paging import BoundedCount, ListQuery, paged, row_before
 from postroom.db import Tx
 from postroom.db.tables.triage import FIRST_OF_A_RULE, actions, labels, rules
-from postroom.domain.errors import BadInput, NotFound
+from postroom.domain.errors import BadInput
 from postroom.settings import SafetySettings
 from postroom.triage.decision import DecidedBy
 from postroom.triage.rules.files import written_rule
 from postroom.triage.rules.rows import StoredRule, account_addresses, rule_named
 from postroom.triage.rules.rule import RuleDraft
-from postroom.triage.rules.store import PROPOSED, list_rules, rule_with_id
-from postroom.triage.rules.trial import TrialHit, replay_newest, subject_of
+from postroom.triage.rules.store import PROPOSED, rule_order, rule_with_id, rules_with_ids
+from postroom.triage.rules.trial import TrialHit, TrialSubject, replay_newest, subject_of
 from postroom.triage.rules.wording import in_words, scope_in_words
 from postroom.triage.safety import reasons_for
 
@@ -98,20 +98,20 @@ class NameSuggestions:
 
 def rules_page(tx: Tx, safety: SafetySettings, wanted: ListQuery) -> RulePage:
     """In the order in which they are tried."""
-    numbered = list(enumerate(list_rules(tx), 1))
+    order = rule_order(tx)
     last = row_before(tx, rules, wanted.after)
-    start = 0 if last is None else next(number for number, rule in numbered if rule.id == last.id)
-    left = numbered[start : start + wanted.limit + 1]
-    page: Paged[tuple[int, StoredRule]] = paged(left, wanted.limit, lambda pair: pair[1].id)
+    start = 0 if last is None else order.index(last.id) + 1
+    page = paged(order[start : start + wanted.limit + 1], wanted.limit, str)
     addresses = account_addresses(tx)
-    uses = _uses(tx, [rule.id for _, rule in page.items])
-    items = [_row(number, rule_named(rule, addresses), safety, uses[rule.id]) for number, rule in page.items]
-    return RulePage(items, page.next, len(numbered))
+    uses = _uses(tx, page.items)
+    found = enumerate(rules_with_ids(tx, page.items), start + 1)
+    items = [_row(number, rule_named(rule, addresses), safety, uses[rule.id]) for number, rule in found]
+    return RulePage(items, page.next, len(order))
 
 
 def rule_row(tx: Tx, rule_id: str, safety: SafetySettings) -> RuleRow:
-    number, rule = _find(tx, rule_id)
-    return _row(number, rule, safety, _uses(tx, [rule.id])[rule.id])
+    rule = stored_rule(tx, rule_id)
+    return _row(rule_order(tx).index(rule.id) + 1, rule, safety, _uses(tx, [rule.id])[rule.id])
 
 
 def stored_rule(tx: Tx, rule_id: str) -> StoredRule:
@@ -139,13 +139,6 @@ def effects_of(draft: RuleDraft, safety: SafetySettings) -> list[RuleEffect]:
 def written(rule: StoredRule) -> str | None:
     """As it is written in a file of rules."""
     return None if rule.draft is None else written_rule(rule.draft)
-
-
-def _find(tx: Tx, rule_id: str) -> tuple[int, StoredRule]:
-    for number, rule in enumerate(list_rules(tx), 1):
-        if rule.id == rule_id:
-            return number, rule_named(rule, account_addresses(tx))
-    raise NotFound("rule", "this rule does not exist; it may have been removed")
 
 
 def _row(number: int, rule: StoredRule, safety: SafetySettings, uses: RuleUses) -> RuleRow:
@@ -220,6 +213,12 @@ class TrialResult:
 
 async def run_trial(here: RequestContext, draft: RuleDraft, newest: int, *, has_actions: bool = True) -> TrialResult:
     subject = await here.read(lambda tx: subject_of(tx, "tried", draft))
+    return await _trial_of(here, draft, subject, newest, has_actions=has_actions)
+
+
+async def _trial_of(
+    here: RequestContext, draft: RuleDraft, subject: TrialSubject, newest: int, *, has_actions: bool = True
+) -> TrialResult:
     async with here.services.trial_slot:
         trial, is_cut_short = await here.services.shared.archive.read_apart(
             lambda archive: replay_newest(subject, archive, here.now, newest, keep=_SAMPLES, longest_s=_LONGEST_S)
@@ -241,7 +240,12 @@ def _sample(hit: TrialHit) -> TrialSample:
 
 
 async def try_stored(here: RequestContext, rule_id: str, newest: int) -> TrialResult:
-    stored = await here.read(lambda tx: stored_rule(tx, rule_id))
+    draft, subject = await here.read(lambda tx: _to_try(tx, rule_id))
+    return await _trial_of(here, draft, subject, newest)
+
+
+def _to_try(tx: Tx, rule_id: str) -> tuple[RuleDraft, TrialSubject]:
+    stored = stored_rule(tx, rule_id)
     if stored.draft is None:
         raise BadInput("rule", stored.problem or "cannot be read")
-    return await run_trial(here, stored.draft, newest)
+    return stored.draft, subject_of(tx, "tried", stored.draft)

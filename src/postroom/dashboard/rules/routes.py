@@ -322,17 +322,23 @@ async def _submitted(here: RequestContext, form: Form, rule_id: str | None = Non
 async def _rule_page(
     here: RequestContext, rule_id: str, trial: queries.TrialResult | None = None, newest: int = queries.TRIAL_SIZES[0]
 ) -> Response:
-    row = await show_rule(here, rule_id)
-    text = queries.written(await here.read(lambda tx: queries.stored_rule(tx, rule_id)))
+    row, stored, past = await here.read(
+        lambda tx: (
+            queries.rule_row(tx, rule_id, here.app.settings.safety),
+            queries.stored_rule(tx, rule_id),
+            list_applications(tx, rule_id, 10),
+        )
+    )
     shown: dict[str, Any] = {
         "rule": row,
-        "written": text,
+        "written": queries.written(stored),
         "trial": trial,
         "newest": newest,
         "choices": queries.TRIAL_SIZES,
+        "past": past,
+        "cap": DEFAULT_CAP,
+        "most": LARGEST_CAP,
     }
-    shown["past"] = await here.read(lambda tx: list_applications(tx, rule_id, 10))
-    shown["cap"], shown["most"] = DEFAULT_CAP, LARGEST_CAP
     return await here.page("rules/rule.html", SECTION, **shown, address_of=message_path)
 
 

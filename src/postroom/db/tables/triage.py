@@ -27,6 +27,7 @@ from postroom.db.types import Id, Instant, Json, metadata, partial_index
 _KEPT_PROMPT = text("prompt IS NOT NULL")
 _RESERVED = text("state = 'reserved'")
 _UNCERTAIN = text("state = 'uncertain'")
+_OF_A_BACKFILL = text("backfill_job_id IS NOT NULL")
 _OFF_FOR = "by account id, why Postroom switched it off there"
 OPEN_REVIEW = text("needs_review AND reviewed_at IS NULL")
 """The decisions that a person has to look at, word for word as their index has it."""
@@ -131,10 +132,12 @@ decisions = Table(
     Column("reviewed_at", Instant, comment="when a person was done with it"),
     Column("reviewed_by", Text),
     Column("explanation", Json, comment="of a learned decision: what spoke for it, without words of the mail"),
+    Column("backfill_job_id", Id, comment="that of its message, so that a job's decisions are counted from an index"),
     CheckConstraint("source IN ('deterministic', 'llm', 'none', 'learned')", name="source"),
     Index("decisions_message_id_idx", "message_id", unique=True),
     Index("decisions_created_at_idx", "created_at"),
     partial_index("decisions_review_idx", "id", where=OPEN_REVIEW),
+    partial_index("decisions_backfill_idx", "backfill_job_id", "source", "needs_review", where=_OF_A_BACKFILL),
 )
 
 # Outlives its message: the money was spent. The prompt does not: it holds mail.
@@ -204,6 +207,8 @@ spend_limits = Table(
 
 FIRST_OF_A_RULE = text("position = 0 AND origin = 'rule'")
 """The actions by which a rule's uses are counted, word for word as their index has it."""
+FAILED_WITH_JOB = text("status IN ('failed', 'dismissed') AND job_id IS NOT NULL")
+"""The actions that stand for their failed job in lists, word for word as their index has it."""
 
 # Outlives its message, its decision and its rule: what was done to a mailbox can be looked up and undone.
 actions = Table(
@@ -252,6 +257,7 @@ actions = Table(
     Index("actions_ended_idx", "status", "finished_at", "id"),
     Index("actions_gmail_id_idx", "account_id", "gmail_id"),
     Index("actions_application_idx", "application_id", "id"),
+    partial_index("actions_failed_job_idx", "job_id", where=FAILED_WITH_JOB),
 )
 
 # Rules that were suggested and that the owner does not want to see again.

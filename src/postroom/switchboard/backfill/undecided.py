@@ -178,6 +178,7 @@ class JudgedMail:
     """How many of a job's messages were decided, and by whom."""
 
     by_rule: int = 0
+    learned: int = 0
     by_model: int = 0
     left_alone: int = 0
     """What no rule decided and no model was asked about, or what needs nothing done."""
@@ -189,7 +190,7 @@ def judged(tx: Tx, job_id: str) -> JudgedMail:
     by_source: Counter[str] = Counter()
     query = (
         select(decisions.c.source, decisions.c.needs_review, func.count().label("messages"))
-        .where(decisions.c.message_id == messages.c.id, messages.c.backfill_job_id == job_id)
+        .where(decisions.c.backfill_job_id == job_id)
         .group_by(decisions.c.source, decisions.c.needs_review)
     )
     for_review = 0
@@ -198,7 +199,13 @@ def judged(tx: Tx, job_id: str) -> JudgedMail:
             for_review += row.messages
         else:
             by_source[row.source] += row.messages
-    return JudgedMail(by_source["deterministic"], by_source["llm"], by_source["none"], for_review)
+    return JudgedMail(
+        by_rule=by_source["deterministic"],
+        learned=by_source["learned"],
+        by_model=by_source["llm"],
+        left_alone=by_source["none"],
+        for_review=for_review,
+    )
 
 
 def _in_line(job_id: str | None) -> ColumnElement[bool]:

@@ -192,17 +192,24 @@ class _LateHeaders(Mapping[str, str]):
         return len(self._found)
 
 
+@lru_cache(4_096)
+def _plain_sender(column: str) -> str | None:
+    """The one address of a sender's column, in its compared form; None where it is not plain."""
+    plain = _PLAIN_SENDER.fullmatch(column)
+    return None if plain is None else canonical_address(plain[1])
+
+
 def glance_at(
     message: ArchivedMessage, account_id: str | None, label_ids: Mapping[str, str], read: Callable[[], Headers]
 ) -> MessageFacts | None:
     """The facts as the columns of a list tell them. Of several senders, all of whom a rule has to fit, they know one,
     which is enough to rule a message out (`RuleSet.may_match`). None where the column is no plain address."""
-    plain = _PLAIN_SENDER.fullmatch(message.sender) if len(message.sender) <= _LONGEST_PLAIN else None
-    if plain is None:
+    sender = _plain_sender(message.sender) if len(message.sender) <= _LONGEST_PLAIN else None
+    if sender is None:
         return None
     return MessageFacts(
         account_id=account_id,
-        senders=(canonical_address(plain[1]),),
+        senders=(sender,),
         subject=message.subject,
         headers=_LateHeaders(read),
         labels=label_keys(message.labels, label_ids),

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Text, delete, func, select, type_coerce, update
+from sqlalchemy import Text, cast, delete, func, select, type_coerce, update
 
 from postroom import audit
 from postroom.accounts.account import list_accounts
@@ -45,6 +45,17 @@ def list_rules(tx: Tx) -> list[StoredRule]:
     """In the order in which they are tried."""
     rows = tx.execute(select(*columns()).order_by(rules.c.priority, rules.c.id))
     return [rule_from_row(row) for row in rows]
+
+
+def rule_order(tx: Tx) -> list[str]:
+    """The ids of all rules, in the order in which they are tried."""
+    return list(tx.execute(select(cast(rules.c.id, Text)).order_by(rules.c.priority, rules.c.id)).scalars())
+
+
+def rules_with_ids(tx: Tx, ids: Sequence[str]) -> list[StoredRule]:
+    """In this order; those that do not exist are left out."""
+    found = {row.id: row for row in tx.execute(select(*columns()).where(rules.c.id.in_(ids)))}
+    return [rule_from_row(found[rule_id]) for rule_id in ids if rule_id in found]
 
 
 def get_rule(tx: Tx, name_or_id: str) -> StoredRule:

@@ -202,10 +202,13 @@ def key_of(kind: MailKind, wanted: WantedAction) -> str:
 
 def read_suggestions(tx: Tx, safety: SafetySettings) -> list[SuggestedRule]:
     """At most ten, from the newest decisions of the owner."""
+    decided = _decided(tx)
+    if not decided:
+        return []  # without reading every rule
     rules = list_rules(tx)
     existing = {signature(rule.draft.condition, each) for rule in rules if rule.draft for each in rule.draft.actions}
     dismissed = set(tx.execute(select(dismissed_suggestions.c.key)).scalars())
-    return suggest(_decided(tx), safety, existing, dismissed, {rule.name for rule in rules})[:MOST_SHOWN]
+    return suggest(decided, safety, existing, dismissed, {rule.name for rule in rules})[:MOST_SHOWN]
 
 
 def find_suggestion(tx: Tx, safety: SafetySettings, key: str) -> SuggestedRule:
