@@ -31,7 +31,16 @@ from postroom.db.tables.access import audit_log, connectors
 from postroom.db.tables.accounts import accounts, sync_slices, sync_states, sync_windows, troubled_messages
 from postroom.db.tables.mail import BACKFILL_JOBS, backfill_rate, backfill_spend, contact_exports, contacts, messages
 from postroom.db.tables.queue import job_steps, jobs
-from postroom.db.tables.triage import actions, decisions, directions, model_calls, model_rules, rules
+from postroom.db.tables.restores import restore_items, restore_runs
+from postroom.db.tables.triage import (
+    actions,
+    decisions,
+    directions,
+    model_calls,
+    model_rules,
+    rule_applications,
+    rules,
+)
 from postroom.db.tables.web import backfill_runs, discovered_items, evidence, evidence_texts, web_endpoints
 from postroom.domain.clock import utc_text
 from postroom.domain.jobs import CATALOGUE, JobState
@@ -43,7 +52,7 @@ Rows = tuple[Table, Iterable[Row]]
 
 _KINDS = {name: number for number, name in enumerate(
     ("account", "message", "decision", "action", "call", "audit", "job", "step", "backfill", "rate", "rule", "endpoint",
-     "run", "item", "evidence", "direction", "guidance")
+     "run", "item", "evidence", "direction", "guidance", "application", "restore")
 )}  # fmt: skip
 _STATUSES = ("completed",) * 90 + ("failed",) * 4 + ("rejected", "expired", "canceled", "queued", "executing")
 _PENDING = 400
@@ -79,6 +88,9 @@ def all_rows(archive: Path, mail: int, job_count: int, dialect: str) -> Iterator
     yield contact_exports, [{"version": 1, "generated_at": NOW, "addresses": mail // 200, "sha256": "0" * 64}]
     yield connectors, (_connector(number) for number in range(3))
     yield rules, (_rule(number) for number in range(200))
+    yield rule_applications, (_application(number) for number in range(200))
+    yield restore_runs, (_restore(number) for number in range(20))
+    yield restore_items, (_restored(number, each) for number, each in _each(archive, 100))
     yield directions, (_direction(number) for number in range(20))
     yield model_rules, (_guidance(number) for number in range(50))
     yield from _sync(mail)
@@ -125,6 +137,7 @@ def _decision(number: int, mail: Mail) -> Row:
         "id": identity("decision", number, mail.date),
         "message_id": identity("message", number, mail.date),
         "account_id": ACCOUNT,
+        "backfill_job_id": identity("backfill", number % _LEAST_BACKFILLS) if number % 3 == 0 else None,
         "source": ("deterministic", "llm", "none")[number % 3],
         "action": "archive",
         "reason": "It is a newsletter that is never answered.",
@@ -279,6 +292,27 @@ def _rule(number: int) -> Row:
     return {"id": identity("rule", number), "name": f"rule {number}", "scope_ref": "", "priority": number,
             "condition": {"sender": f"person{number}@example.org"}, "actions": ["archive"], "created_at": NOW,
             "updated_at": NOW}  # fmt: skip
+
+
+def _application(number: int) -> Row:
+    return {"id": identity("application", number), "rule_id": identity("rule", number), "rule_name": f"rule {number}",
+            "rule": {"condition": {"sender": f"person{number}@example.org"}, "actions": ["archive"]},
+            "query": "older_than:1y", "cap": 1_000, "state": "completed", "total": 5_000, "looked_at": 5_000,
+            "acted_on": 40, "requested_by": "owner", "created_at": NOW, "updated_at": NOW,
+            "finished_at": NOW}  # fmt: skip
+
+
+def _restore(number: int) -> Row:
+    return {"id": identity("restore", number), "source": OWNER, "target_account_id": ACCOUNT, "target": OWNER,
+            "query": "", "state": "completed", "is_planned": True,
+            "requested_by": "owner", "created_at": NOW, "updated_at": NOW, "finished_at": NOW}  # fmt: skip
+
+
+def _restored(number: int, mail: Mail) -> Row:
+    return {"run_id": identity("restore", 0), "position": number, "key": mail.key, "sha256": f"{number:064x}",
+            "size": mail.size, "date": mail.date, "labels": ["INBOX"], "thread_id": mail.thread_id,
+            "state": ("verified", "verified", "failed")[number // 100 % 3], "updated_at": NOW,
+            "detail": "The mailbox refused it." if number // 100 % 3 == 2 else None}  # fmt: skip
 
 
 def _direction(number: int) -> Row:

@@ -58,6 +58,7 @@ PARTS = (
     Part("switchboard", 4),
     Part("whole_way", 4),
     Part("scale", 6),
+    Part("growth", 40),
     Part("starting", 3),
     Part("triage", 5, ("--json", str(RESULTS / "triage.json"))),
     Part("dashboard", 20),

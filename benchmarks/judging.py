@@ -14,6 +14,7 @@ from benchmarks import (
     archive,
     dashboard,
     gmail,
+    growth,
     queue_workers,
     report,
     scale,
@@ -100,6 +101,10 @@ def judge_scale(kept: Kept) -> Sequence[Verdict]:
     return scale.judge([scale.ScaleRun(**run) for run in kept["runs"]], waiting)
 
 
+def judge_growth(kept: Kept) -> Sequence[Verdict]:
+    return growth.judge([growth.Cost(**each) for each in kept["costs"]])
+
+
 JUDGES: dict[str, Callable[[Kept], Sequence[Verdict]]] = {
     "queue": judge_queue,
     "queue_workers": judge_queue_workers,
@@ -111,6 +116,7 @@ JUDGES: dict[str, Callable[[Kept], Sequence[Verdict]]] = {
     "whole_way": judge_whole_way,
     "triage": judge_triage,
     "scale": judge_scale,
+    "growth": judge_growth,
     "starting": judge_starting,
     "dashboard": judge_dashboard,
 }

@@ -121,9 +121,8 @@ def refuse_other_base(known: Account, api_base: str, provider: Provider = Provid
 def list_accounts(tx: Tx, *, with_removed: bool = False) -> list[Account]:
     """In the order in which they were added."""
     query = select(accounts).order_by(accounts.c.created_at, accounts.c.id)
-    if not with_removed:
-        query = query.where(accounts.c.status != AccountStatus.REMOVED)
-    return [_account(row) for row in tx.execute(query)]
+    found = tx.shared("accounts", lambda: [_account(row) for row in tx.execute(query)])
+    return [account for account in found if with_removed or account.status is not AccountStatus.REMOVED]
 
 
 def find_account(tx: Tx, email: str) -> Account | None:

@@ -89,9 +89,15 @@ class LiveTrouble:
         return f"New mail was not taken in completely{last}, in {self.attempts} attempts{why}"
 
 
+def changes_cursor(tx: Tx, account_id: str) -> Row[Any] | None:
+    """Where the reading of an account's changes is, to be shown."""
+    query = select(cursors).where(_is(account_id, Duty.CHANGES))
+    return tx.shared(("changes cursor", account_id), lambda: tx.execute(query).one_or_none())
+
+
 def live_trouble(tx: Tx, account_id: str) -> LiveTrouble | None:
     """None while the account's changes are read without trouble."""
-    row = tx.execute(select(cursors).where(_is(account_id, Duty.CHANGES))).one_or_none()
+    row = changes_cursor(tx, account_id)
     if row is None or row.unfinished < _TOO_OFTEN:
         return None
     query = select(jobs.c.last_error).where(jobs.c.idempotency_key == f"{_LIVE_JOB}:{account_id}")

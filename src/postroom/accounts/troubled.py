@@ -154,14 +154,14 @@ def count_troubled(tx: Tx) -> Mapping[str, Mapping[ArrivalLane, int]]:
 
 def troubled_number(tx: Tx, account_id: str | None = None) -> int:
     """How many there are of one account, or of all."""
-    counts = count_troubled(tx)
+    counts = tx.shared("troubled", lambda: count_troubled(tx))
     chosen = counts.values() if account_id is None else [counts.get(account_id, {})]
     return sum(sum(lanes.values()) for lanes in chosen)
 
 
 def troubled_archives(tx: Tx) -> list[tuple[ArchivedMailbox, int]]:
     """The mailboxes without a login that have troubled messages, and how many."""
-    counts = count_troubled(tx)
+    counts = tx.shared("troubled", lambda: count_troubled(tx))
     found = [(mailbox, sum(counts.get(mailbox.id, {}).values())) for mailbox in list_archived_mailboxes(tx)]
     return [(mailbox, number) for mailbox, number in found if number]
 

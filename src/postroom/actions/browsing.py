@@ -13,7 +13,7 @@ from postroom.actions.lifecycle import Action
 from postroom.db import Tx
 from postroom.db.tables.mail import messages
 from postroom.db.tables.queue import jobs
-from postroom.db.tables.triage import action_links, actions
+from postroom.db.tables.triage import FAILED_WITH_JOB, action_links, actions
 from postroom.domain.actions import ActionStatus, ActionType, Origin
 from postroom.domain.clock import require_utc
 from postroom.domain.errors import BadInput
@@ -173,11 +173,9 @@ def _from_row(row: Row[*tuple[Any, ...]]) -> Listed:
 
 def failed_jobs() -> Select[tuple[str]]:
     """Jobs that failed on their own: one that failed with its action stands for it, and is dismissed with it."""
-    over = (ActionStatus.FAILED, ActionStatus.DISMISSED)
-    of_actions = select(actions.c.job_id).where(actions.c.status.in_(over), actions.c.job_id.is_not(None))
-    # In the exact words of the partial index: SQLite does not use it for a condition with parameters.
+    # In the exact words of the partial indexes: SQLite does not use one for a condition with parameters.
     has_failed = text("jobs.state = 'failed' AND jobs.finished_at IS NOT NULL")
-    return select(jobs.c.id).where(has_failed, jobs.c.id.not_in(of_actions))
+    return select(jobs.c.id).where(has_failed, ~exists().where(actions.c.job_id == jobs.c.id, FAILED_WITH_JOB))
 
 
 @dataclass(frozen=True, slots=True)

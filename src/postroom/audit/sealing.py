@@ -20,7 +20,7 @@ from typing import Any
 from sqlalchemy import select
 
 from postroom.audit import chain
-from postroom.db import Database, Dialect, Tx
+from postroom.db import Database, Dialect, Prepared, Tx
 from postroom.db.tables.access import audit_pending, audit_seals
 from postroom.domain.clock import Clock, utc_text
 from postroom.domain.errors import PostroomError
@@ -188,8 +188,11 @@ def chained(
     return seals
 
 
+_FIRST_PENDING = Prepared(select(audit_pending.c.entry_id).limit(1))  # made once: it is asked for all the time
+
+
 def _something_waits(tx: Tx) -> bool:
-    return tx.execute(select(audit_pending.c.entry_id).limit(1)).first() is not None
+    return bool(tx.run(_FIRST_PENDING, {}))
 
 
 def _lease(tx: Tx) -> _Lease:

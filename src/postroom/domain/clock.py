@@ -76,7 +76,8 @@ def require_utc(value: datetime, field: str) -> datetime:
 
 def utc_text(value: datetime) -> str:
     """ISO 8601 in UTC with a fixed width, so that texts sort as the instants do."""
-    return require_utc(value, "time").isoformat(timespec="microseconds")[:-6] + "Z"
+    moment = value if value.tzinfo is UTC else require_utc(value, "time")
+    return moment.isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 DURATION_UNITS = {

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 import uuid
 
 from postroom.domain.errors import BadInput
 
+_CANONICAL = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _COUNTER_BITS = 12
 _lock = threading.Lock()
 _last_stamp = 0
@@ -32,6 +34,8 @@ def new_id() -> str:
 
 def parse_id(text: str, field: str) -> str:
     """The canonical form of an id that a person gave."""
+    if _CANONICAL.fullmatch(text):
+        return text
     try:
         return str(uuid.UUID(text))
     except ValueError:

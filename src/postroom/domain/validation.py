@@ -110,6 +110,21 @@ def shaped(pattern: str, problem: str) -> AfterValidator:
 def unstorable_place(value: object) -> tuple[str, ...] | None:
     """Where a value holds text that no database of ours and no JSON can keep: a NUL, or half of a character. Empty: the
     value itself, or a key of it. None: nowhere."""
+    return None if _is_storable(value) else _unstorable_place(value)
+
+
+def _is_storable(value: object) -> bool:
+    """The same without the place, which almost no one asks for: in a tenth of the time."""
+    if isinstance(value, str):
+        return "\0" not in value and (value.isascii() or _is_whole(value))
+    if isinstance(value, dict):
+        return all(map(_is_storable, value)) and all(map(_is_storable, value.values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return all(map(_is_storable, value))
+    return True
+
+
+def _unstorable_place(value: object) -> tuple[str, ...] | None:
     inner: list[tuple[object, object]]
     match value:
         case str():

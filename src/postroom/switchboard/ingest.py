@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
 from sqlalchemy import BindParameter, bindparam, delete, select, update
@@ -22,8 +23,8 @@ from postroom.archive.backend import MailReader
 from postroom.archive.messages import ArchivedMessage
 from postroom.archive.service import ArchiveService
 from postroom.contract.mail import IngestResult, RefusalDetail
-from postroom.db import Database, Dialect, Tx
-from postroom.db.database import insert
+from postroom.db import Database, Dialect, Prepared, Tx
+from postroom.db.database import insert_for
 from postroom.db.tables.mail import contacts, ingest_inbox, messages, pruned_messages
 from postroom.db.tables.restores import restore_items, restore_runs
 from postroom.domain.actions import ItemState
@@ -163,6 +164,20 @@ _REQUESTS_AMONG = [
 ]
 
 
+_INBOX_ENTRY = Prepared(ingest_inbox.insert())
+_PUT_BACK_AMONG = (
+    select(restore_runs.c.target_account_id, restore_items.c.sha256, restore_items.c.wire_sha256)
+    .join(restore_runs, restore_runs.c.id == restore_items.c.run_id)
+    .where(restore_items.c.sha256.in_(_WANTED) | restore_items.c.wire_sha256.in_(_WANTED))
+    .where(restore_items.c.state.in_(_PUT_BACK))
+)
+
+
+@cache
+def _insert_new(dialect: Dialect) -> Prepared:
+    return Prepared(insert_for(dialect, messages).on_conflict_do_nothing(index_elements=["idempotency_key"]))
+
+
 def known_contacts(tx: Tx, senders: Iterable[str]) -> set[str]:
     """Those of the senders who are the owner's contacts, as given."""
     asked = {canonical_address(sender): sender for sender in senders}
@@ -186,12 +201,11 @@ def insert_messages(tx: Tx, fresh: Sequence[Delivery], now: datetime) -> dict[st
         return {}
     accounts = _accounts(tx, {delivery.envelope.source.endpoint_identity for delivery in fresh})
     rows = {d.key: _message(d, accounts[d.envelope.source.endpoint_identity], now) for d in fresh}
-    statement = insert(tx, messages).on_conflict_do_nothing(index_elements=["idempotency_key"])
     # In the order of their keys, so that rivals with the same mail wait for each other and never in a circle.
     in_order = [rows[key] for key in sorted(rows)]
     if tx.dialect is Dialect.POSTGRESQL:
-        stored = tx.execute(statement.returning(messages.c.idempotency_key), in_order)
-    elif tx.execute(statement, in_order).rowcount == len(rows):  # faster than asking which, on SQLite
+        stored = tx.execute(_insert_new(tx.dialect).statement.returning(messages.c.idempotency_key), in_order)
+    elif tx.run_many(_insert_new(tx.dialect), in_order) == len(rows):  # faster than asking which, on SQLite
         return rows
     else:
         mine = messages.c.id.in_([row["id"] for row in in_order])
@@ -203,7 +217,7 @@ def insert_messages(tx: Tx, fresh: Sequence[Delivery], now: datetime) -> dict[st
 def insert_inbox_entries(tx: Tx, deliveries: Sequence[Delivery], caller: Caller, now: datetime) -> None:
     """The inbox rows of messages that are stored."""
     if deliveries:
-        tx.execute(ingest_inbox.insert(), [_inbox_row(delivery, caller, now) for delivery in deliveries])
+        tx.run_many(_INBOX_ENTRY, [_inbox_row(delivery, caller, now) for delivery in deliveries])
 
 
 def restored_among(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> set[str]:
@@ -213,13 +227,9 @@ def restored_among(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> set[str]:
     if not live:
         return set()
     hashes = sorted({row["archive_sha256"] for row in live})
-    query = (
-        select(restore_runs.c.target_account_id, restore_items.c.sha256, restore_items.c.wire_sha256)
-        .join(restore_runs, restore_runs.c.id == restore_items.c.run_id)
-        .where(restore_items.c.sha256.in_(hashes) | restore_items.c.wire_sha256.in_(hashes))
-        .where(restore_items.c.state.in_(_PUT_BACK))
-    )
-    put_back = {(account_id, each) for account_id, *both in tx.execute(query) for each in both}
+    put_back = {
+        (account_id, each) for account_id, *both in tx.execute(_PUT_BACK_AMONG, {"wanted": hashes}) for each in both
+    }
     return {row["id"] for row in live if (row["account_id"], row["archive_sha256"]) in put_back}
 
 

@@ -22,6 +22,7 @@ from postroom.domain.roles import Role
 
 _INSIDE_STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _NAMED = re.compile(rb'"name"\s*:\s*"([\w.]{1,100})"')
+_SIGNS = (b'"', b",", b"[", b"{")
 _ENDS = 4_096
 """How far from either end of a large body the tool's name is searched for."""
 _LARGE = 1_048_576
@@ -65,28 +66,47 @@ def limits_by_role(connector_bytes: int, agent_bytes: int) -> Mapping[Role, Role
 
 
 class ValueCounter:
-    """Counts the values of a JSON text, piece by piece, without parsing it; never counts too few."""
+    """Counts the values of a JSON text, piece by piece, without parsing it; never counts too few. As long as all signs
+    that can begin or separate values are no more than `most`, wherever they stand, it counts only those."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self.values = 0
+        self._signs = 0
+        self._unread: list[bytes] = []
+        self._values = 0
         self._in_string = self._is_escaped = False
 
+    @property
+    def values(self) -> int:
+        self._read()
+        return self._values
+
     def feed(self, piece: bytes) -> None:
+        self._signs += sum(map(piece.count, _SIGNS))
+        self._unread.append(piece)
+        if self._signs > self._most:
+            self._read()
+
+    def _read(self) -> None:
+        pieces, self._unread = self._unread, []
+        for piece in pieces:
+            self._count(piece)
+
+    def _count(self, piece: bytes) -> None:
         at = 0
         while at < len(piece):
             at = self._string(piece, at) if self._in_string else self._between(piece, at)
-            if self.values > self._most:
+            if self._values > self._most:
                 raise BodyTooLarge(f"is made of more than {self._most:,} values, the most that are taken here")
 
     def _between(self, piece: bytes, at: int) -> int:
         """To the next string, and past its first quote."""
         quote = piece.find(b'"', at)
         end = len(piece) if quote < 0 else quote
-        self.values += piece.count(b",", at, end) + piece.count(b"[", at, end) + piece.count(b"{", at, end)
+        self._values += piece.count(b",", at, end) + piece.count(b"[", at, end) + piece.count(b"{", at, end)
         if quote < 0:
             return end
-        self.values += 1
+        self._values += 1
         self._in_string = True
         return quote + 1
 

@@ -4,21 +4,21 @@ An event is a short constant text in dotted words (`job.failed`) with fields bes
 are bound to the context where they are known. Mail content is never passed to a logger. Secrets are masked by telling
 field names, by texts that look like credentials, and by the exact values that this process was configured with.
 
-structlog takes as long to import as all else that a short command needs, so it is imported with the first event that
-is written.
+Our events go to the handler as they are: what a library for structured logs does around that takes longer than the
+work that they tell of.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import sys
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar, Token
-from typing import TYPE_CHECKING, Any, TextIO
-
-if TYPE_CHECKING:
-    from structlog.typing import EventDict, Processor, WrappedLogger
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, TextIO
 
 MASK = "[redacted]"
 
@@ -42,7 +42,15 @@ _CREDENTIAL = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
+_NEEDED_IN_CREDENTIALS = re.compile("[\\s:=./_kK\u212a]")
+"""Every credential has one of these (the last is the sign for kelvin, a capital k to the pattern above); ids and most
+words have none."""
 _SHORTEST_SECRET = 6
+
+
+@lru_cache(maxsize=1_024)
+def _is_telling(name: str) -> bool:
+    return _TELLING_NAME.search(name) is not None
 
 
 class Redactor:
@@ -60,6 +68,8 @@ class Redactor:
     def text(self, text: str) -> str:
         for value in self._values:
             text = text.replace(value, MASK)
+        if _NEEDED_IN_CREDENTIALS.search(text) is None:
+            return text
         return _CREDENTIAL.sub(lambda match: (match["keep"] or "") + MASK, text)
 
     def value(self, value: Any) -> Any:
@@ -74,22 +84,17 @@ class Redactor:
         return self.text(str(value))
 
     def field(self, name: str, value: Any) -> Any:
-        return MASK if value is not None and _TELLING_NAME.search(name) else self.value(value)
+        return MASK if value is not None and _is_telling(name) else self.value(value)
 
 
 _redactor = Redactor()
 _context: ContextVar[Mapping[str, Any]] = ContextVar("log_context", default={})  # noqa: B039 (never changed in place)
 
 
-_is_configured = False
-_is_ready = False
-
-
 def configure(
     *, level: str = "info", format: str = "json", secrets: Iterable[str] = (), stream: TextIO | None = None
 ) -> None:
     """Route our own events and those of every library through one redacting formatter."""
-    global _is_configured, _is_ready
     _redactor.learn(secrets)
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_Lines(format))
@@ -97,44 +102,9 @@ def configure(
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)  # libraries speak up only when something is wrong
     logging.getLogger("postroom").setLevel(level.upper())
-    _is_configured, _is_ready = True, False
-    if "structlog" in sys.modules:
-        _prepare()
 
 
-def _prepare() -> None:
-    """Tell structlog how to log. Where nothing was configured, as in a child process, it prints to standard error:
-    standard output belongs to the answer."""
-    global _is_ready
-    _is_ready = True
-    import structlog
-
-    if _is_configured:
-        structlog.configure(
-            processors=[
-                structlog.stdlib.filter_by_level,
-                *_shared(),
-                structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-            ],
-            logger_factory=structlog.stdlib.LoggerFactory(),
-            wrapper_class=structlog.stdlib.BoundLogger,
-            cache_logger_on_first_use=False,
-        )
-    elif not structlog.is_configured():
-        structlog.configure(logger_factory=lambda *names: structlog.PrintLogger(sys.stderr))
-
-
-def _shared() -> list[Processor]:
-    import structlog
-
-    return [
-        _merge_context,
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.stdlib.ExtraAdder(),
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-    ]
+_OF_EVERY_RECORD = frozenset({*logging.makeLogRecord({}).__dict__, "message", "asctime"})
 
 
 class _Lines(logging.Formatter):
@@ -143,25 +113,37 @@ class _Lines(logging.Formatter):
     def __init__(self, form: str) -> None:
         super().__init__()
         self._form = form
-        self._renderer: logging.Formatter | None = None
 
     def format(self, record: logging.LogRecord) -> str:
-        if self._renderer is None:
-            self._renderer = self._build()
-        return self._renderer.format(record)
+        event = record.msg if isinstance(record, _EventRecord) else _foreign(record)
+        fields = {name: _redactor.field(name, value) for name, value in event.items()}
+        fields["level"], fields["logger"] = record.levelname.lower(), record.name
+        moment = datetime.fromtimestamp(record.created, UTC)
+        fields["timestamp"] = moment.isoformat(timespec="microseconds")[:-6] + "Z"
+        if record.exc_info:
+            fields["exception"] = _redactor.text(self.formatException(record.exc_info))
+        return json.dumps(fields) if self._form == "json" else _for_terminal(fields)
 
-    def _build(self) -> logging.Formatter:
-        import structlog
 
-        rendered: Processor = (
-            structlog.dev.ConsoleRenderer(colors=False)
-            if self._form == "console"
-            else structlog.processors.JSONRenderer()
-        )
-        return structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=_shared(),
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, redact, rendered],
-        )
+def _foreign(record: logging.LogRecord) -> dict[str, Any]:
+    more = {name: value for name, value in record.__dict__.items() if name not in _OF_EVERY_RECORD}
+    return {"event": record.getMessage(), **more}
+
+
+def _for_terminal(fields: dict[str, Any]) -> str:
+    """structlog takes as long to import as all else that a short command needs."""
+    import structlog
+
+    return str(structlog.dev.ConsoleRenderer(colors=False)(None, "", fields))
+
+
+class _EventRecord(logging.LogRecord):
+    """One of our events, whose message is its fields."""
+
+    msg: Any
+
+    def getMessage(self) -> str:
+        return str(self.msg)
 
 
 class Logger:
@@ -169,35 +151,29 @@ class Logger:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._logger: Any = None
+        self._logger = logging.getLogger(name)
 
     def debug(self, event: str, **fields: Any) -> None:
-        self._write("debug", event, fields)
+        self._write(logging.DEBUG, event, fields)
 
     def info(self, event: str, **fields: Any) -> None:
-        self._write("info", event, fields)
+        self._write(logging.INFO, event, fields)
 
     def warning(self, event: str, **fields: Any) -> None:
-        self._write("warning", event, fields)
+        self._write(logging.WARNING, event, fields)
 
     def error(self, event: str, **fields: Any) -> None:
-        self._write("error", event, fields)
+        self._write(logging.ERROR, event, fields)
 
     def exception(self, event: str, **fields: Any) -> None:
         """An error with the traceback of the exception that is being handled."""
-        self._write("exception", event, fields)
+        self._write(logging.ERROR, event, fields, sys.exc_info())
 
-    def _write(self, method: str, event: str, fields: dict[str, Any]) -> None:
-        if not _is_ready:
-            level = logging.ERROR if method == "exception" else logging.getLevelNamesMapping()[method.upper()]
-            if _is_configured and not logging.getLogger(self._name).isEnabledFor(level):
-                return
-            _prepare()
-        if self._logger is None:
-            import structlog
-
-            self._logger = structlog.stdlib.get_logger(self._name)
-        getattr(self._logger, method)(event, **fields)
+    def _write(self, level: int, event: str, fields: dict[str, Any], error: Any = None) -> None:
+        if not self._logger.isEnabledFor(level):
+            return
+        whole = {**_context.get(), **fields, "event": event}
+        self._logger.handle(_EventRecord(self._name, level, "", 0, whole, (), error))
 
 
 def bind(**fields: Any) -> Token[Mapping[str, Any]]:
@@ -222,11 +198,3 @@ def learn_secrets(secrets: Iterable[str]) -> None:
 def clean(text: str) -> str:
     """The same text without secrets, for what is stored or shown rather than logged (a job's last error)."""
     return _redactor.text(text)
-
-
-def _merge_context(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    return {**_context.get(), **event}
-
-
-def redact(logger: WrappedLogger, method: str, event: EventDict) -> dict[str, Any]:
-    return {name: _redactor.field(name, value) for name, value in event.items()}

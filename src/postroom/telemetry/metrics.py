@@ -6,12 +6,51 @@ The registry is the one piece of global state in Postroom.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from opentelemetry import metrics
 
-meter = metrics.get_meter("postroom")
+Attributes = Mapping[str, str | int]
+
+
+class SummedCounter:
+    """A counter that adds up by itself and is asked for its sums when metrics are read: to tell OpenTelemetry of each
+    addition takes ten times as long."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._sums: dict[tuple[tuple[str, str | int], ...], float] = {}
+        self._lock = threading.Lock()
+
+    def add(self, amount: float, attributes: Attributes | None = None) -> None:
+        key = tuple(sorted(attributes.items())) if attributes else ()
+        with self._lock:
+            self._sums[key] = self._sums.get(key, 0) + amount
+
+    def observe(self, options: metrics.CallbackOptions) -> list[metrics.Observation]:
+        with self._lock:
+            sums = list(self._sums.items())
+        return [metrics.Observation(total, dict(key)) for key, total in sums]
+
+
+class _Meter:
+    """OpenTelemetry's meter, with counters of our own."""
+
+    def __init__(self, meter: metrics.Meter) -> None:
+        self.create_gauge = meter.create_gauge
+        self.create_histogram = meter.create_histogram
+        self.create_observable_gauge = meter.create_observable_gauge
+        self._create_observable_counter = meter.create_observable_counter
+
+    def create_counter(self, name: str, unit: str = "", description: str = "") -> SummedCounter:
+        counter = SummedCounter(name)
+        self._create_observable_counter(name, [counter.observe], unit, description)
+        return counter
+
+
+meter = _Meter(metrics.get_meter("postroom"))
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1_800, 7_200, 86_400)
 _configured = False

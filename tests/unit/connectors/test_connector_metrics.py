@@ -34,7 +34,7 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> InMemoryMetricReader:
     reader = InMemoryMetricReader()
     meter = MeterProvider(metric_readers=[reader]).get_meter("test")
     for name in ("_assigned", "_contacts", "_messages", "_passes"):
-        monkeypatch.setattr(instruments, name, meter.create_counter(getattr(instruments, name)._name))
+        monkeypatch.setattr(instruments, name, meter.create_counter(getattr(instruments, name).name))
     monkeypatch.setattr(instruments, "_contacts_age", meter.create_gauge("age"))
     monkeypatch.setattr(instruments, "_lag", meter.create_histogram("lag"))
     return reader

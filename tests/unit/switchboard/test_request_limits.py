@@ -66,6 +66,20 @@ def test_a_body_of_many_small_values_is_refused(body: bytes) -> None:
         ValueCounter(10_000).feed(body)
 
 
+def test_a_body_in_pieces_is_counted_from_its_first_piece_on() -> None:
+    counter = ValueCounter(10_000)
+    counter.feed(b"[" + b"1," * 9_000)
+    with pytest.raises(BodyTooLarge, match="values"):
+        counter.feed(b"1," * 1_001)
+
+
+def test_signs_within_text_are_no_reason_to_refuse_a_body() -> None:
+    counter = ValueCounter(10_000)
+    for piece in (b'["', b",[{" * 20_000, b'", "', b",[{" * 20_000, b'"]'):
+        counter.feed(piece)
+    assert counter.values == 4
+
+
 def test_unfinished_strings_cost_no_more_than_others() -> None:
     ValueCounter(10_000).feed(b'"' + b'\\"' * 2_000_000)
 

@@ -100,3 +100,16 @@ def test_libraries_are_heard_only_when_something_is_wrong(lines: io.StringIO) ->
     logging.getLogger("some.library").info("chatter")
     logging.getLogger("some.library").warning("trouble")
     assert [event["event"] for event in events(lines)] == ["trouble"]
+
+
+def test_lines_for_a_terminal_are_redacted_too() -> None:
+    stream = io.StringIO()
+    logs.configure(format="console", stream=stream)
+    logs.get("postroom.test").info("job.done", detail=f"with {SECRETS[0]}")
+    assert "job.done" in stream.getvalue()
+    assert SECRETS[0] not in stream.getvalue()
+
+
+def test_what_is_below_the_level_is_not_written(lines: io.StringIO) -> None:
+    logs.get("postroom.test").debug("job.seen")
+    assert events(lines) == []

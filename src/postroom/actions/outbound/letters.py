@@ -31,7 +31,7 @@ from postroom.mail.composing import (
     reply_to,
 )
 from postroom.mail.html.markup import html_to_text
-from postroom.mail.mime import MimePart, attachment_of, decode_transfer, transfer_encoding_of
+from postroom.mail.mime import MimePart, attachment_of, decode_transfer
 from postroom.mail.parsing import MAX_TEXT_BYTES, ParsedMail, is_body, leaves_of
 from postroom.reading.mail import read_mail
 
@@ -128,7 +128,7 @@ def _are_one_body(pages: Sequence[MimePart], texts: Sequence[MimePart]) -> bool:
 
 
 def _page(part: MimePart, problems: list[str]) -> HtmlBytes:
-    content, problem = decode_transfer(part.body, transfer_encoding_of(part))
+    content, problem = decode_transfer(part.body, part.transfer_encoding)
     charset = part.parameters.get("charset") or None
     if problem or not _is_like_ascii(charset) or bytes(content[:2]) in _UTF_16:
         problems.append(problem or "no ASCII can stand before this page")
