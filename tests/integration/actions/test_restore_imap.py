@@ -68,6 +68,12 @@ async def there(rig: ImapRig) -> list[RemoteMessage]:
     return list(sort_results(await rig.mailbox.fetch(ids)).got)
 
 
+async def details(rig: ImapRig, done: RestoreProgress) -> list[str]:
+    """Why messages failed."""
+    items = await rig.database.read(lambda tx: runs.items_in(tx, done.run.id, [ItemState.FAILED], 100))
+    return [f"{item.key}: {item.detail}" for item in items]
+
+
 def hashes(mails: list[IncomingMail]) -> Counter[str]:
     return Counter(hashlib.sha256(mail.raw).hexdigest() for mail in mails)
 
@@ -83,7 +89,7 @@ async def test_gmail_mail_is_put_into_an_imap_mailbox_once_with_bytes_dates_and_
 
     done = await restore(rig, root, queue)
     assert done.run.state is RunState.COMPLETED, done.run.reason
-    assert done.counts == {ItemState.VERIFIED: 24, ItemState.ALREADY_THERE: 1}
+    assert done.counts == {ItemState.VERIFIED: 24, ItemState.ALREADY_THERE: 1}, await details(rig, done)
     found = {each.id: each for each in await there(rig)}
     assert Counter(found.keys()) == hashes(mails), "its id is the hash of its bytes"
     for mail in mails[:3] + mails[4:]:

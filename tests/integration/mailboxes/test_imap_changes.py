@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from postroom.mailboxes.errors import MailboxUnavailable
 from postroom.mailboxes.imap import session as sessions
 from postroom.mailboxes.imap.changing import Step, StepKind, plan_change
 from postroom.mailboxes.imap.connection import ImapConnection, open_connection
-from postroom.mailboxes.imap.folders import FolderListing, is_nonexistent, list_folders
+from postroom.mailboxes.imap.folders import FolderListing, is_nonexistent, list_folders, open_folder
 from postroom.mailboxes.imap.mailbox import ImapMailbox
 from postroom.mailboxes.imap.places import (
     EntryKind,
@@ -185,3 +185,15 @@ def test_mail_that_lies_in_the_view_of_all_mail_alone_can_be_moved_to_the_trash(
     change = MailboxChange(move=Move.TRASH)
     assert plan_change([viewed], folders, change) == [Step(StepKind.COPY, viewed, FolderRole.TRASH)]
     assert plan_change([viewed, trashed], folders, change) == []
+
+
+@pytest.mark.req("IM-3")
+async def test_mail_that_old_connections_do_not_show_yet_is_read_all_the_same(tmp_path: Path) -> None:
+    """Three connections have the inbox selected from before a message came; any of them may be asked for it."""
+    async with imap_rig(tmp_path) as rig:
+        async with AsyncExitStack() as stack:
+            for _ in range(3):
+                connection = await stack.enter_async_context(rig.session.connect(PriorityLane.USER_ACTION))
+                await open_folder(connection, "INBOX")
+        expected = rig.deliver(b"Subject: news\r\n\r\nIt came after they had looked.\r\n")
+        assert [each async for page in rig.mailbox.list() for each in page.ids] == [expected]

@@ -197,7 +197,8 @@ class BytesReader:
         if not fitting:
             return results
         try:
-            results |= await self._together(folder, fitting, item)
+            async with self._opened(folder) as connection:
+                results |= await self._together(connection, fitting, item)
             left = [uid for uid in fitting if uid not in results]
             return results | await self._left_out(folder, left, item) if left else results
         except _OF_ALL:
@@ -209,8 +210,19 @@ class BytesReader:
 
     async def _left_out(self, folder: FolderState, uids: Sequence[int], item: bytes) -> dict[int, ReadResult]:
         """Messages that an answer lacked, asked for once more. One that the server holds and does not give cannot be
-        read, though it may not even give its flags; one that it does not hold is gone."""
-        found = await self._together(folder, uids, item)
+        read, though it may not even give its flags; one that it does not hold is gone.
+
+        A connection that selected the folder earlier may not show yet what came since, so the folder is selected again,
+        and one connection answers all of this."""
+        async with self._opened(folder, again=True) as connection:
+            found = await self._together(connection, uids, item)
+            left = [uid for uid in uids if uid not in found]
+            held = await self._held(connection, left) if left else set()
+        reason = f"The server lists the message in {folder.label_name!r} and does not give its bytes"
+        return found | {uid: MailboxUnavailable(reason) for uid in left if uid in held}
+
+    async def _held(self, connection: ImapConnection, uids: Sequence[int]) -> set[int]:
+        """Those of the UIDs that the server says to have, by their flags or in a search."""
         held: set[int] = set()
 
         def take(response: ServerResponse) -> bool:
@@ -218,24 +230,17 @@ class BytesReader:
             held.update(() if items is None else [items.uid])
             return items is not None
 
-        left = [uid for uid in uids if uid not in found]
-        if left:
-            await self._fetch(folder, UidSet.of(left), b"FLAGS", take)
-        if unsaid := [uid for uid in left if uid not in held]:
-            held |= await self._listed(folder, UidSet.of(unsaid))
-        reason = f"The server lists the message in {folder.label_name!r} and does not give its bytes"
-        return found | {uid: MailboxUnavailable(reason) for uid in left if uid in held}
-
-    async def _listed(self, folder: FolderState, wanted: UidSet) -> set[int]:
-        """Those of the UIDs that a search finds in the folder."""
-        async with self._opened(folder) as connection:
-            answer = await connection.command(b"UID SEARCH UID", str(wanted).encode("ascii"))
+        await self._fetch(connection, UidSet.of(uids), b"FLAGS", take)
+        if not (unsaid := [uid for uid in uids if uid not in held]):
+            return held
+        answer = await connection.command(b"UID SEARCH UID", str(UidSet.of(unsaid)).encode("ascii"))
         numbers = (as_number(each) for response in answer.named("SEARCH") for each in response.values)
-        return {uid for uid in numbers if uid is not None and uid in wanted}
+        return held | {uid for uid in numbers if uid is not None and uid in unsaid}
 
     async def _alone(self, folder: FolderState, uid: int, item: bytes) -> Mapping[int, ReadResult]:
         try:
-            return await self._together(folder, [uid], item)
+            async with self._opened(folder) as connection:
+                return await self._together(connection, [uid], item)
         except _OF_ALL:
             raise
         except (CallRefused, MailboxUnavailable) as error:
@@ -243,7 +248,7 @@ class BytesReader:
                 await connection.command(b"NOOP")  # raises if it is the server that fails, and not the message
             return {uid: error}
 
-    async def _together(self, folder: FolderState, uids: Iterable[int], item: bytes) -> dict[int, ReadResult]:
+    async def _together(self, connection: ImapConnection, uids: Iterable[int], item: bytes) -> dict[int, ReadResult]:
         wanted = UidSet.of(uids)
         found: dict[int, ReadResult] = {}
         kept = 0
@@ -262,21 +267,20 @@ class BytesReader:
                     raise WireError(f"more than {most:,} bytes for messages of fewer")
             return True
 
-        await self._fetch(folder, wanted, item, take)
+        await self._fetch(connection, wanted, item, take)
         return found
 
     async def _fetch(
-        self, folder: FolderState, wanted: UidSet, item: bytes, take: Callable[[ServerResponse], bool]
+        self, connection: ImapConnection, wanted: UidSet, item: bytes, take: Callable[[ServerResponse], bool]
     ) -> None:
-        async with self._opened(folder) as connection:
-            command = (b"UID FETCH", str(wanted).encode("ascii"), b"(UID " + item + b")")
-            await connection.command(*command, most=len(wanted) * 4 + MOST_UNTAGGED, take=take)
+        command = (b"UID FETCH", str(wanted).encode("ascii"), b"(UID " + item + b")")
+        await connection.command(*command, most=len(wanted) * 4 + MOST_UNTAGGED, take=take)
 
     @asynccontextmanager
-    async def _opened(self, folder: FolderState) -> AsyncIterator[ImapConnection]:
-        """A connection that has the folder selected, numbered as it is known."""
+    async def _opened(self, folder: FolderState, *, again: bool = False) -> AsyncIterator[ImapConnection]:
+        """A connection that has the folder selected, numbered as it is known; selected now, if it has to be `again`."""
         async with self._connect(folder.wire) as connection:
-            if (connection.selected, connection.uidvalidity) != (folder.wire, folder.uidvalidity):
+            if again or (connection.selected, connection.uidvalidity) != (folder.wire, folder.uidvalidity):
                 box = await open_folder(connection, folder.wire)
                 if box.uidvalidity != folder.uidvalidity:
                     raise NumberedAnew(f"The folder {folder.label_name!r} was numbered anew meanwhile")
