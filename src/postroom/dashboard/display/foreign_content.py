@@ -367,6 +367,8 @@ _AFTER = ".,;:!?)]}*_"
 def linked(text: str) -> Markup:
     """What was written, and nothing of it hidden: the text of a link is its address."""
     text = clean(text)
+    if "://" not in text and "mailto:" not in text:
+        return escape(text)
     out: list[Markup] = []
     position = 0
     for number, found in enumerate(_URL.finditer(text)):
@@ -388,6 +390,8 @@ _QUOTE = re.compile(
 
 def folded(text: str) -> Markup:
     """`linked`, with quotes of three lines or more folded, unless the text begins with one."""
+    if ">" not in text and "original message" not in text.lower():
+        return linked(text)
     out: list[Markup] = []
     position = 0
     for number, found in enumerate(_QUOTE.finditer(text)):

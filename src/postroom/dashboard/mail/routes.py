@@ -5,6 +5,7 @@ A message was written by a stranger: its HTML is shown only in a frame without s
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import parse_qsl, quote, urlencode
@@ -208,8 +209,13 @@ async def message_page(
     letter, state = reply.message, reply.state
     is_formatted = letter.html is not None and view != "text"
     opened = _opened_list(list, letter)
-    known, pictures, left = await here.read(
-        lambda tx: (name_suggestions(tx), picture_state(tx, here.app.pictures, letter), left_list(tx, letter))
+    (known, pictures, left), thread, related, neighbours = await asyncio.gather(
+        here.read(
+            lambda tx: (name_suggestions(tx), picture_state(tx, here.app.pictures, letter), left_list(tx, letter))
+        ),
+        conversation_of(here.services.shared, letter, here.visitor.caller.endpoint_identity),
+        related_to(here.services.shared, letter),
+        around(here.services.shared, letter, opened),
     )
     return await here.page(
         "mail/message.html",
@@ -220,8 +226,8 @@ async def message_page(
         text=None if is_formatted else folded(letter.text),
         height=_height(letter),
         sandbox=SANDBOX,
-        thread=await conversation_of(here.services.shared, letter, here.visitor.caller.endpoint_identity),
-        related=await related_to(here.services.shared, letter),
+        thread=thread,
+        related=related,
         judgement=reply.judgement,
         address_of=message_path,
         category_choices=[*here.app.categories.defined.names, NONE],
@@ -230,7 +236,7 @@ async def message_page(
         left=left,
         can_write=state.obstacle is None,
         can_answer=here.visitor.caller.may(Permission.APPROVE),
-        around=await around(here.services.shared, letter, opened),
+        around=neighbours,
         opened=opened,
         list=list,
         back=_place(opened),
