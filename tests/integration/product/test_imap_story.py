@@ -31,7 +31,8 @@ from postroom.domain.actions import ActionStatus, ActionType, parse_action
 from postroom.domain.roles import Caller, Role
 from postroom.domain.terms import BackfillStatus
 from postroom.mailboxes.errors import CallRefused
-from postroom.mailboxes.imap.places import FolderState, digest
+from postroom.mailboxes.imap.connection import ImapConnection
+from postroom.mailboxes.imap.places import digest
 from postroom.mailboxes.imap.reading import BytesReader
 from postroom.queue import NewJob
 from postroom.queue.worker import Worker
@@ -322,7 +323,7 @@ async def test_after_a_uidvalidity_reset_nothing_is_certified_before_its_bytes_a
         story.server.reset_uidvalidity()
         ledger, read = story.app.archive.backend.ledger(OWNER), BytesReader._together
 
-        async def unreadable(self: BytesReader, folder: FolderState, uids: Iterable[int], item: bytes) -> Any:
+        async def unreadable(self: BytesReader, connection: ImapConnection, uids: Iterable[int], item: bytes) -> Any:
             raise CallRefused("cannot be read", status=0, reason="no")
 
         with monkeypatch.context() as broken:
@@ -335,11 +336,11 @@ async def test_after_a_uidvalidity_reset_nothing_is_certified_before_its_bytes_a
 
         again: set[int] = set()
 
-        async def counted(self: BytesReader, folder: FolderState, uids: Iterable[int], item: bytes) -> Any:
+        async def counted(self: BytesReader, connection: ImapConnection, uids: Iterable[int], item: bytes) -> Any:
             assert ledger.certificates() == [], "they are read before they are certified"
             wanted = list(uids)
             again.update(wanted)
-            return await read(self, folder, wanted, item)
+            return await read(self, connection, wanted, item)
 
         monkeypatch.setattr(BytesReader, "_together", counted)
         await story.work(jobs.ARCHIVE.name)
