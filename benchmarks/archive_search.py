@@ -1,5 +1,6 @@
 """The queries of the archive's benchmark, and the process that asks one contender:
-`python -m benchmarks.archive_search postroom|notmuch HOME QUERIES_JSON ROUNDS`.
+`python -m benchmarks.archive_search postroom|notmuch HOME QUERIES_JSON ROUNDS`, or the one that reads attachments:
+`python -m benchmarks.archive_search index HOME`.
 
 Queries are chosen from a sample of the mail by how common their words are, and written in both languages; `theirs` is
 None where notmuch has no such search. Our pages include a snippet; notmuch leaves that to its front ends.
@@ -19,9 +20,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from benchmarks.archive_mail import OWNER, document_word
 from benchmarks.peers.notmuch import Notmuch
+from postroom.archive.indexing import index_all
+from postroom.archive.shards.file_archive import FileArchive
 from postroom.archive.shards.searching import search_shards
 from postroom.mail.parsing import ParsedMail, parse_mail
+from postroom.reading.limited import close_shared_readers
 
 _PER_CLASS = 10
 _MEDIUM = (0.005, 0.03)
@@ -100,6 +105,20 @@ def queries(words: Words) -> list[Query]:
     return [Query(kind, *make()) for kind, make in makers.items() for _ in range(_PER_CLASS)]
 
 
+def document_queries(words: Words, documents: int) -> list[Query]:
+    """Of words in attachments, where there are so many documents (`archive_mail.Kind.DOCUMENTS`)."""
+    dice = random.Random(4)
+    makers: dict[str, Callable[[], str]] = {
+        "word of one document": lambda: document_word(dice.randrange(documents)),
+        "attachment: and a word": lambda: f"attachment:{dice.choice(words.medium)}",
+        "attachment: and a very common word": lambda: f"attachment:{dice.choice(words.common)}",
+        "attachment: and another word": lambda: f"attachment:{dice.choice(words.medium)} {dice.choice(words.medium)}",
+        "filename:": lambda: f"filename:report-{dice.randrange(documents)}",
+        "filename: and a word": lambda: f"filename:{dice.choice(('pdf', 'docx'))} {dice.choice(words.medium)}",
+    }
+    return [Query(kind, make(), None) for kind, make in makers.items() for _ in range(_PER_CLASS)]
+
+
 def _same(query: str) -> tuple[str, str]:
     return query, query
 
@@ -159,7 +178,16 @@ def measure(ask: Ask, queries: Sequence[str], rounds: int) -> dict[str, object]:
     return {**times, "pages": pages, "peak_mb": peak_mb}
 
 
-def main(contender: str, home: str, queries: str, rounds: str) -> None:
+def index(home: Path) -> None:
+    with FileArchive(home / "archive") as archive, archive.writer("the benchmark") as writer:
+        index_all(archive, writer, OWNER)
+        writer.merge_index(OWNER)
+    close_shared_readers()
+
+
+def main(contender: str, home: str, queries: str = "", rounds: str = "") -> None:
+    if contender == "index":
+        return index(Path(home))
     ask = {"postroom": postroom, "notmuch": notmuch}[contender](Path(home))
     print(json.dumps(measure(ask, json.loads(Path(queries).read_text()), int(rounds))))
 

@@ -48,11 +48,13 @@ class Part:
 
 
 _A_MILLION = ("--mail", "mailbox", "--messages", "1000000", "--without-peer")
+_DOCUMENTS = ("--mail", "documents", "--messages", "250000")
 PARTS = (
     Part("queue", 10),
     Part("queue_workers", 8),
     Part("gmail", 5),
     Part("archive", 20, ("--mail", "mailbox", "--messages", "250000")),
+    Part("archive_documents", 15, (*_DOCUMENTS, "--out", str(RESULTS / "archive_documents.json")), "archive"),
     Part("archive_million", 30, (*_A_MILLION, "--out", str(RESULTS / "archive_million.json")), "archive"),
     Part("sync", 20),
     Part("switchboard", 4),

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from postroom.archive.search import Snippet
 from postroom.mail.query.nodes import And, Node, Or, Text, TextField
@@ -35,31 +35,40 @@ _MOST_REPLACED = 32
 """Different letters that are replaced faster one by one than by looking up every character."""
 
 Mark = tuple[int, int]
+Phrases = tuple[re.Pattern[str], ...]
+"""What to look for in folded text, a pattern for each phrase: one pattern of alternatives takes many times as long."""
 K = TypeVar("K")
 
 
-def shown(node: Node) -> tuple[re.Pattern[str] | None, str]:
+class _Place(NamedTuple):
+    """Where a phrase, by its number, was found."""
+
+    start: int
+    phrase: int
+    end: int
+
+
+def shown(node: Node) -> tuple[Phrases, str]:
     """What to look for in a body, and how much of the body that takes, as SQL."""
-    phrases = _pattern(list(dict.fromkeys(wanted_in_body(node)))[:_MOST_PHRASES])
+    phrases = _patterns(list(dict.fromkeys(wanted_in_body(node)))[:_MOST_PHRASES])
     return phrases, "body" if phrases else f"substr(body, 1, {_BEGINNING})"
 
 
-def snippet(body: str, phrases: re.Pattern[str] | None) -> Snippet:
+def snippet(body: str, phrases: Phrases) -> Snippet:
     found = _found_early(body, phrases) or _found(body, phrases) if phrases else []
     if not found:
         return Snippet(" ".join(body[:_BEGINNING].split())[:_LONGEST].rstrip())
-    start = _word_start(body, max(_best(found).start() - _BEFORE, 0))
+    start = _word_start(body, max(_best(found).start - _BEFORE, 0))
     end = start + _LONGEST
-    return _closed_up(
-        body[start:end], [(m.start() - start, m.end() - start) for m in found if start <= m.start() < end]
-    )
+    marks = [(place.start - start, place.end - start) for place in found if start <= place.start < end]
+    return _closed_up(body[start:end], marks)
 
 
 @dataclass(frozen=True, slots=True)
 class AttachmentPhrases:
     """What to look for in the texts of attachments."""
 
-    phrases: re.Pattern[str]
+    phrases: Phrases
     is_asked: bool
     """The query names attachments; else they are looked at only where the message itself has nothing to show."""
 
@@ -70,9 +79,9 @@ class AttachmentPhrases:
 
 def shown_of_attachments(node: Node) -> AttachmentPhrases | None:
     wanted = list(dict.fromkeys(_wanted(node, (TextField.ANY, TextField.ATTACHMENT))))[:_MOST_PHRASES]
-    phrases = _pattern(wanted)
+    phrases = _patterns(wanted)
     is_asked = any(text.field is TextField.ATTACHMENT for text in wanted)
-    return None if phrases is None else AttachmentPhrases(phrases, is_asked)
+    return AttachmentPhrases(phrases, is_asked) if phrases else None
 
 
 def attachment_snippets(
@@ -87,30 +96,43 @@ def attachment_snippets(
     return {message: each for message, each in found.items() if each is not None}
 
 
-def _of_attachments(attachments: Iterable[tuple[str, str]], phrases: re.Pattern[str]) -> Iterator[Snippet]:
+def _of_attachments(attachments: Iterable[tuple[str, str]], phrases: Phrases) -> Iterator[Snippet]:
     for name, text in attachments:
         found = snippet(text, phrases)
         if found.marks:
             yield replace(found, attachment=name or "attachment")
 
 
-def _found(body: str, phrases: re.Pattern[str]) -> list[re.Match[str]]:
-    return list(islice(phrases.finditer(_folded(body)), _MOST_PLACES))
+def _found(body: str, phrases: Phrases) -> list[_Place]:
+    """In the order of the text; where two overlap, the one that begins first."""
+    folded = _folded(body)
+    places = [
+        _Place(match.start(), number, match.end())
+        for number, phrase in enumerate(phrases)
+        for match in islice(phrase.finditer(folded), _MOST_PLACES)
+    ]
+    return _apart(sorted(places))[:_MOST_PLACES] if len(phrases) > 1 else places
 
 
-def _found_early(body: str, phrases: re.Pattern[str]) -> list[re.Match[str]]:
+def _apart(places: Iterable[_Place]) -> list[_Place]:
+    kept: list[_Place] = []
+    for place in places:
+        if not kept or place.start >= kept[-1].end:
+            kept.append(place)
+    return kept
+
+
+def _found_early(body: str, phrases: Phrases) -> list[_Place]:
     """What is found of a single phrase in the beginning of a long body, if all that is shown lies there."""
-    if len(body) <= _EARLY or phrases.groups > 1:
+    if len(body) <= _EARLY or len(phrases) > 1:
         return []
     found = _found(body[:_EARLY], phrases)
-    return found if found and found[0].start() + _LONGEST < _EARLY - _LONGEST else []
+    return found if found and found[0].start + _LONGEST < _EARLY - _LONGEST else []
 
 
-def _pattern(phrases: Sequence[Text]) -> re.Pattern[str] | None:
-    """Matches any of the phrases in folded text; its group says which one."""
+def _patterns(phrases: Sequence[Text]) -> Phrases:
     pieces = [(_PIECE.findall(_folded(usual_forms(phrase.words))), phrase.is_prefix) for phrase in phrases]
-    spelled = [_spelled(some[:_MOST_WORDS], is_prefix) for some, is_prefix in pieces if some]
-    return re.compile("|".join(spelled)) if spelled else None
+    return tuple(re.compile(_spelled(some[:_MOST_WORDS], is_prefix)) for some, is_prefix in pieces if some)
 
 
 def _spelled(pieces: Sequence[str], is_prefix: bool) -> str:
@@ -125,8 +147,8 @@ def _spelled(pieces: Sequence[str], is_prefix: bool) -> str:
         for before, piece in pairwise(pieces)
     )
     if _is_run(last):
-        return f"({start}{rest})"
-    return rf"({start}{rest}{f'{_LETTER}*+' if is_prefix else ''})(?!{_LETTER})"
+        return f"{start}{rest}"
+    return rf"{start}{rest}{f'{_LETTER}*+' if is_prefix else ''}(?!{_LETTER})"
 
 
 def _is_run(piece: str) -> bool:
@@ -145,17 +167,15 @@ def _spelled_unit(unit: str) -> str:
     return re.escape(unit) if apart == unit else f"(?:{re.escape(unit)}|{re.escape(apart)})"
 
 
-def _best(found: Sequence[re.Match[str]]) -> re.Match[str]:
-    """The match to begin with, so that the snippet shows most different phrases; the first of equals."""
-    if found[0].re.groups == 1:
-        return found[0]
-    starts = [match.start() for match in found]
+def _best(found: Sequence[_Place]) -> _Place:
+    """The place to begin with, so that the snippet shows most different phrases; the first of equals."""
+    starts = [place.start for place in found]
 
     def shown(number: int) -> int:
         end = bisect_left(starts, starts[number] + _LONGEST - _BEFORE)
-        return len({match.lastindex for match in found[number:end]})
+        return len({place.phrase for place in found[number:end]})
 
-    return found[max(range(len(found)), key=shown)]
+    return found[0] if len({place.phrase for place in found}) == 1 else found[max(range(len(found)), key=shown)]
 
 
 def _word_start(body: str, position: int) -> int:

@@ -7,6 +7,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -222,11 +223,25 @@ def test_a_snippet_of_a_long_body_is_the_same_as_if_all_of_it_was_looked_at(
     place: int, query: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = "é " * (place // 2) + "Été  ist étés Été\nist " + "é " * 5_000 + "été ist"
-    phrases = snippets._pattern([Text(TextField.ANY, query)])
+    phrases = snippets._patterns([Text(TextField.ANY, query)])
     short = snippets.snippet(body, phrases)
     monkeypatch.setattr(snippets, "_EARLY", len(body))
     assert short == snippets.snippet(body, phrases)
     assert short.marks
+
+
+@given(
+    words=st.lists(st.sampled_from(["ann", "Änn", "bob", "annbob", "sea"]), max_size=20),
+    phrases=st.lists(st.sampled_from(["ann", "bob", "ann bob", "bob ann", "an*"]), min_size=1, max_size=4),
+)
+def test_a_snippet_marks_phrases_and_never_the_same_place_twice(words: list[str], phrases: list[str]) -> None:
+    body = " ".join(words)
+    shown = snippets.snippet(body, snippets._patterns([Text(TextField.ANY, each) for each in phrases]))
+    matching = re.compile("|".join(rf"\b{each.replace('*', '[a-z]*')}\b" for each in phrases))
+    marked = [snippets._folded(shown.text[start:end]) for start, end in shown.marks]
+    assert all(matching.fullmatch(each) for each in marked)
+    assert bool(marked) == bool(matching.search(snippets._folded(body)))
+    assert all(before[1] <= after[0] for before, after in pairwise(shown.marks))
 
 
 @given(st.text(" \t\n\u00a0\u2003\x1cab"))

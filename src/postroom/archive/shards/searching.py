@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sqlite3
 import threading
 from collections import Counter, defaultdict
@@ -52,7 +51,14 @@ from postroom.archive.shards.ranking import count_phrases, matched_in, word_coun
 from postroom.archive.shards.reader import MESSAGE_COLUMNS, ShardReader, shards_on_disk
 from postroom.archive.shards.selecting import THIS_SHARD, SearchPlans, Select, ShardPlan
 from postroom.archive.shards.shard_file import ATTACHMENT_TEXTS_SINCE, SEGMENTED_SINCE
-from postroom.archive.snippets import AttachmentPhrases, attachment_snippets, shown, shown_of_attachments, snippet
+from postroom.archive.snippets import (
+    AttachmentPhrases,
+    Phrases,
+    attachment_snippets,
+    shown,
+    shown_of_attachments,
+    snippet,
+)
 from postroom.archive.words.ranking import MatchedWords, PhraseCounts, RankedPhrase, best_first, phrases_of
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, Fatal, PostroomError, Retryable
@@ -332,7 +338,7 @@ class ShardQuestion:
         return {(reader.name, row[1]): SearchHit(reader.read_row(row[1:]), around[row[1]]) for row in rows}
 
     @cached_property
-    def _shown(self) -> tuple[re.Pattern[str] | None, str, AttachmentPhrases | None]:
+    def _shown(self) -> tuple[Phrases, str, AttachmentPhrases | None]:
         """What snippets show: of a body, how much of it that takes, and of attachments."""
         return *shown(self._node), shown_of_attachments(self._node)
 
