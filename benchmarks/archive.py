@@ -315,8 +315,8 @@ def judge(
 def _judge_imports(imports: Sequence[Import], kind: Kind, messages: int) -> Iterator[Verdict]:
     theirs = _rate(imports, PEER)
     ours = [one for one in imports if one.contender.startswith(OURS)]
-    least = LEAST_OVER_NOTMUCH[kind] if theirs else 0.0
-    for name in dict.fromkeys(one.contender for one in ours):
+    least = LEAST_OVER_NOTMUCH.get(kind, 0.0)
+    for name in dict.fromkeys(one.contender for one in ours) if least else ():
         rate = _rate(imports, name)
         over = rate / theirs if rate and theirs else None
         met = None if over is None else over >= least
