@@ -110,6 +110,7 @@ JUDGES: dict[str, Callable[[Kept], Sequence[Verdict]]] = {
     "queue_workers": judge_queue_workers,
     "gmail": judge_gmail,
     "archive": judge_archive,
+    "archive_documents": judge_archive,
     "archive_million": judge_archive,
     "sync": judge_sync,
     "switchboard": judge_switchboard,
