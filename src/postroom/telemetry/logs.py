@@ -172,6 +172,9 @@ class Logger:
     def _write(self, level: int, event: str, fields: dict[str, Any], error: Any = None) -> None:
         if not self._logger.isEnabledFor(level):
             return
+        given = fields.pop("exc_info", None)  # never a field: its traceback is made, and cleaned, by the formatter
+        if isinstance(given, BaseException):
+            error = (type(given), given, given.__traceback__)
         whole = {**_context.get(), **fields, "event": event}
         self._logger.handle(_EventRecord(self._name, level, "", 0, whole, (), error))
 

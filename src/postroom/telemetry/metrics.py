@@ -57,7 +57,8 @@ _configured = False
 
 
 def configure() -> None:
-    """Start collecting; calling it again changes nothing. Without it, instruments cost nothing and record nothing."""
+    """Start collecting; calling it again changes nothing. Before it, counters only add up, and
+    no other instrument costs or records anything."""
     global _configured
     if _configured:
         return

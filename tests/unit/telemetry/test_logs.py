@@ -113,3 +113,24 @@ def test_lines_for_a_terminal_are_redacted_too() -> None:
 def test_what_is_below_the_level_is_not_written(lines: io.StringIO) -> None:
     logs.get("postroom.test").debug("job.seen")
     assert events(lines) == []
+
+
+@pytest.mark.req("PL-6")
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_an_exception_that_is_handed_over_is_shown_with_its_traceback_and_without_its_variables(form: str) -> None:
+    stream = io.StringIO()
+    logs.configure(stream=stream, format=form, secrets=["configured-secret"])
+
+    def fail(mail: str) -> None:
+        raise ValueError("the cause, and configured-secret")
+
+    mail = " ".join(["Dear", "Ann"])  # not as a line of source, which a traceback quotes
+    try:
+        fail(mail)
+    except ValueError as error:
+        logs.get("postroom.test").error("job.crashed", exc_info=error)
+    said = stream.getvalue()
+    assert "Traceback (most recent call last)" in said
+    assert "ValueError: the cause" in said
+    assert mail not in said
+    assert "configured-secret" not in said
