@@ -124,28 +124,118 @@ async def test_what_fails_after_the_append_leaves_nothing_that_an_undo_does_not_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: PostroomError
 ) -> None:
     async with imap_rig(tmp_path) as rig:
-        root, clock = tmp_path / "archive", ManualClock()
-        store(root, [archived(0)])
-        queue = JobQueue(rig.database, JobCatalogue([RESTORE]), clock)
-        order = RestoreOrder.of(account=OWNER, to_account=rig.account.email)
-        run = await rig.database.write(lambda tx: runs.begin(tx, queue, order, WHO))
+        mail = replace(archived(0), labels=frozenset({"INBOX", "Work/Plans"}))
+        ordered = await order_restore(rig, tmp_path / "archive", [mail])
         failing = fail_after_append(monkeypatch, problem)
-
-        async def until_over() -> RestoreProgress:
-            for _ in range(10):
-                await work(rig, root, queue, settle_s=0)
-                now = await rig.database.read(lambda tx: runs.progress_of(tx, runs.get_run(tx, run.id)))
-                if now.run.state not in runs.AT_WORK:
-                    break
-                clock.advance(60)
-            return now
-
-        done = await until_over()
+        done = await ordered.until_over()
         assert failing == []
         assert done.counts == {ItemState.VERIFIED: 1}, done.run.reason
-        await rig.database.write(lambda tx: runs.undo(tx, queue, run.id, WHO))
-        assert (await until_over()).run.state is RunState.UNDONE
-        assert [each.label_ids & {"TRASH", "INBOX"} for each in await there(rig)] == [{"TRASH"}]
+        assert await labels_there(rig) == {"INBOX": 1, "Work/Plans": 1}, "also in the folder it is copied to"
+        assert (await ordered.undo()).run.state is RunState.UNDONE
+        assert all("TRASH" in each.label_ids for each in await there(rig))
+
+
+@dataclass(frozen=True)
+class _Ordered:
+    rig: ImapRig
+    root: Path
+    queue: JobQueue
+    clock: ManualClock
+    run_id: str
+
+    async def until_over(self) -> RestoreProgress:
+        for _ in range(20):
+            await work(self.rig, self.root, self.queue, settle_s=0)
+            now = await self.rig.database.read(lambda tx: runs.progress_of(tx, runs.get_run(tx, self.run_id)))
+            if now.run.state not in runs.AT_WORK:
+                break
+            self.clock.advance(60)
+        return now
+
+    async def undo(self) -> RestoreProgress:
+        await self.rig.database.write(lambda tx: runs.undo(tx, self.queue, self.run_id, WHO))
+        return await self.until_over()
+
+
+async def order_restore(rig: ImapRig, root: Path, mails: list[IncomingMail], source: str = OWNER) -> _Ordered:
+    store(root, mails, source)
+    clock = ManualClock()
+    queue = JobQueue(rig.database, JobCatalogue([RESTORE]), clock)
+    order = RestoreOrder.of(account=source, to_account=rig.account.email)
+    run = await rig.database.write(lambda tx: runs.begin(tx, queue, order, WHO))
+    return _Ordered(rig, root, queue, clock, run.id)
+
+
+async def labels_there(rig: ImapRig) -> Counter[str]:
+    """How many messages have each label, without flags."""
+    names = {label.id: label.name for label in await rig.mailbox.labels()}
+    flags = {"UNREAD", "STARRED", "IMPORTANT"}
+    return Counter(names.get(each, each) for mail in await there(rig) for each in mail.label_ids if each not in flags)
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, commands: set[bytes], about: str) -> None:
+    """The server says no to these commands where their arguments name this."""
+    command = ImapConnection.command
+
+    async def refusing(connection: ImapConnection, *parts: Any, **more: Any) -> Answer:
+        if parts[0] in commands and any(about in str(part) for part in parts[1:]):
+            raise CallRefused("No permission", status=0, reason="noperm")
+        return await command(connection, *parts, **more)
+
+    monkeypatch.setattr(ImapConnection, "command", refusing)
+
+
+@pytest.mark.req("IM-8")
+async def test_a_folder_that_cannot_be_made_fails_only_the_mail_that_goes_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with imap_rig(tmp_path) as rig:
+        mails = [replace(archived(n), labels=frozenset({"INBOX"} if n % 3 else set())) for n in range(9)]
+        refuse(monkeypatch, {b"CREATE"}, "Archive")
+        ordered = await order_restore(rig, tmp_path / "archive", mails)
+        done = await ordered.until_over()
+        assert done.counts == {ItemState.VERIFIED: 6, ItemState.FAILED: 3}, await details(rig, done)
+        assert len(await there(rig)) == 6
+
+
+@pytest.mark.req("IM-8")
+async def test_a_refused_copy_keeps_no_other_mail_out_of_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with imap_rig(tmp_path) as rig:
+        folders = ("Closed", "Good", "Other")
+        mails = [replace(archived(n), labels=frozenset({"INBOX", folders[n // 3]})) for n in range(9)]
+        refuse(monkeypatch, {b"UID COPY"}, "Closed")
+        done = await (await order_restore(rig, tmp_path / "archive", mails)).until_over()
+        assert done.counts == {ItemState.VERIFIED: 9}
+        assert await labels_there(rig) == {"INBOX": 9, "Good": 3, "Other": 3}
+
+
+@pytest.mark.req("IM-8")
+async def test_an_outage_after_a_refused_conversation_forgets_nothing_that_was_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with imap_rig(tmp_path) as rig:
+        email, mails = rig.account.email, [archived(number) for number in range(9)]
+        command, appended, is_down = ImapConnection.command, list[bytes](), [True]
+
+        async def failing(connection: ImapConnection, *parts: Any, **more: Any) -> Answer:
+            if is_down[0] and len(appended) == 3:
+                raise MailboxUnavailable("The server is away")
+            if parts[0] == b"APPEND":
+                appended.append(parts[0])
+                if len(appended) == 1:
+                    raise CallRefused("Too large", status=0, reason="toobig")
+            return await command(connection, *parts, **more)
+
+        monkeypatch.setattr(ImapConnection, "command", failing)
+        ordered = await order_restore(rig, tmp_path / "archive", mails, email)
+        await work(rig, ordered.root, ordered.queue, settle_s=0)
+        is_down[0] = False
+        done = await ordered.until_over()
+        assert done.counts == {ItemState.VERIFIED: 9}, await details(rig, done)
+        await ordered.undo()
+        assert all("TRASH" in each.label_ids for each in await there(rig)), "all of it was added by the restore"
 
 
 @pytest.mark.req("IM-8", "IM-9")

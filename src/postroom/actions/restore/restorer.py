@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -181,6 +182,9 @@ class _RestoreWork:
             by_place[item.since or ""].append(item)
         for since, mine in by_place.items():
             added = await self._added_by(mine, since) if since else {}
+            for item in (item for item in mine if item.position in added):
+                with suppress(CallRefused, Gone):  # the certificate says what is missing
+                    await self._target.add_labels(added[item.position], item.labels)
             await self._write_each(mine, partial(_settled, added))
 
     async def _added_by(self, items: Sequence[RestoreItem], since: str) -> dict[int, str]:

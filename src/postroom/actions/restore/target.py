@@ -159,10 +159,16 @@ class TargetMailbox:
         ]
         if refused:
             self._refused_threads.update(str(new[number].thread_id) for number in refused)
-            again = await self.mailbox.append_all([replace(new[number], thread_id=None) for number in refused])
-            for number, result in zip(refused, again, strict=True):
+            for number, result in zip(refused, await self._append_alone([new[each] for each in refused]), strict=True):
                 results[number] = result
         return results
+
+    async def _append_alone(self, messages: Sequence[NewMessage]) -> Sequence[AppendResult]:
+        """Without their conversations. Others were added before, so nothing is raised."""
+        try:
+            return await self.mailbox.append_all([replace(each, thread_id=None) for each in messages])
+        except PostroomError as error:
+            return [error] * len(messages)
 
     def _usable(self, thread_id: str | None) -> str | None:
         return None if not thread_id or thread_id in self._refused_threads else thread_id
@@ -174,16 +180,19 @@ class TargetMailbox:
         results = sort_results(await self.mailbox.fetch(ids, Detail.FLAGS))
         for error in results.failed.values():
             raise error
-        self.has_threads = any(message.thread_id for message in results.got)
+        if results.got:
+            self.has_threads = any(message.thread_id for message in results.got)
         return {message.id: message.thread_id for message in results.got if message.thread_id}
 
     async def take_out_of_trash(self, item: RestoreItem) -> None:
         """Raises Gone where it no longer is in the mailbox."""
-        message = [str(item.target_id)]
-        await self.mailbox.modify(message, MailboxChange(move=Move.RESTORE))
-        labels = frozenset(await self.label_ids(item.labels)) - {"SENT"}
+        await self.mailbox.modify([str(item.target_id)], MailboxChange(move=Move.RESTORE))
+        await self.add_labels(str(item.target_id), item.labels)
+
+    async def add_labels(self, message_id: str, names: Iterable[str]) -> None:
+        labels = frozenset(await self.label_ids(names)) - {"SENT"}
         if labels:
-            await self.mailbox.modify(message, MailboxChange(add=labels))
+            await self.mailbox.modify([message_id], MailboxChange(add=labels))
 
     async def move_to_trash(self, ids: Sequence[str]) -> None:
         """Those that are gone are passed over."""

@@ -438,12 +438,17 @@ class ImapMailbox:
     async def append_all(self, messages: Sequence[protocol.NewMessage]) -> Sequence[protocol.AppendResult]:
         """All are uploaded first, and then read back together."""
         folders = await self._session.refresh(self._lane, max_age_s=_FOLDERS_KNOWN_S)
-        targets: dict[frozenset[protocol.LabelId], list[FolderState]] = {}
+        targets: dict[frozenset[protocol.LabelId], list[FolderState] | CallRefused] = {}
         for labels in {each.label_ids for each in messages}:
-            targets[labels] = [await self._folder(ref, folders) for ref in folder_labels(labels, folders)]
+            try:
+                targets[labels] = [await self._folder(ref, folders) for ref in folder_labels(labels, folders)]
+            except CallRefused as error:
+                targets[labels] = error
 
         async def upload(message: protocol.NewMessage) -> Uploaded:
-            first, *others = targets[message.label_ids]
+            if isinstance(target := targets[message.label_ids], CallRefused):
+                raise target
+            first, *others = target
             more = frozenset(label for each in others if (label := each.label_id) is not None)
             async with self._session.connect(self._lane) as connection:
                 return await append_message(connection, message, first, more)
@@ -453,13 +458,8 @@ class ImapMailbox:
         done = {number: each for number, each in enumerate(uploaded) if isinstance(each, Uploaded)}
         try:
             found = await self._appended(list(done.values()))
-        except (LoginNeeded, MailboxThrottled) as error:
-            error.may_have_happened = True
-            found = dict.fromkeys(done.values(), error)
         except PostroomError as error:
-            wait = error.retry_after if isinstance(error, Retryable) else None
-            problem = f"The message was added, and then: {error.message}"
-            found = dict.fromkeys(done.values(), MailboxUnavailable(problem, retry_after=wait, may_have_happened=True))
+            found = dict.fromkeys(done.values(), _after_adding(error))
         for number, each in done.items():
             results[number] = found[each]
         return results
@@ -483,16 +483,34 @@ class ImapMailbox:
             is_there = (each.folder.id, each.digest) in there
             message_id = known.get(key) if (key := each.key(folders)) is not None else each.digest if is_there else None
             found[each] = message_id or lost
-        by_labels: dict[frozenset[protocol.LabelId], list[protocol.MessageId]] = defaultdict(list)
-        for each, result in found.items():
-            if each.more and isinstance(result, str):
-                by_labels[each.more].append(result)
-        for labels, ids in by_labels.items():
-            await self.modify(list(dict.fromkeys(ids)), protocol.MailboxChange(add=labels))
-        return found
+        return found | await self._copied({each: str(id) for each, id in found.items() if each.more and id is not lost})
+
+    async def _copied(self, added: Mapping[Uploaded, protocol.MessageId]) -> dict[Uploaded, protocol.AppendResult]:
+        """These, once they are in their further folders too. What one folder refuses concerns only what goes there."""
+        by_labels: dict[frozenset[protocol.LabelId], list[Uploaded]] = defaultdict(list)
+        for each in added:
+            by_labels[each.more].append(each)
+        results: dict[Uploaded, protocol.AppendResult] = {**added}
+        for labels, mine in by_labels.items():
+            ids = list(dict.fromkeys(added[each] for each in mine))
+            try:
+                await self.modify(ids, protocol.MailboxChange(add=labels))
+            except CallRefused as error:
+                results |= dict.fromkeys(mine, _after_adding(error))
+        return results
 
     async def _folder(self, ref: FolderRef, folders: Folders) -> FolderState:
         return await self._make_folder(ref) if isinstance(ref, FolderRole) else folders[ref]
+
+
+def _after_adding(error: PostroomError) -> PostroomError:
+    """What was raised once messages were in the mailbox."""
+    if isinstance(error, LoginNeeded | MailboxThrottled):
+        error.may_have_happened = True
+        return error
+    wait = error.retry_after if isinstance(error, Retryable) else None
+    problem = f"The message was added, and then: {error.message}"
+    return MailboxUnavailable(problem, retry_after=wait, may_have_happened=True)
 
 
 async def _one(places: Sequence[Place]) -> AsyncIterator[Sequence[Place]]:
