@@ -358,7 +358,7 @@ class _SharedTarget:
         return self._archive.import_positions(source)  # kept apart from the mail, by the thread that asks for it
 
     def merge_index(self, email: str) -> None:
-        self._writing.submit(self._archive.merge_index, email).result()
+        """Left to the job `archive.index`, which holds up other writing for one shard at a time."""
 
 
 @asynccontextmanager

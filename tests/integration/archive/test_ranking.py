@@ -14,8 +14,10 @@ from postroom.archive.messages import IncomingMail, Provenance
 from postroom.archive.postgres.postgres_archive import PostgresArchive
 from postroom.archive.preparing import PreparedMail, prepare
 from postroom.archive.search import Search
+from postroom.archive.shards import ranking as shards_ranking
 from postroom.archive.shards.file_archive import FileArchive
 from postroom.archive.words.ranking import MOST_CHARACTERS
+from postroom.archive.words.tokens import folded_words
 from tests.support.archives import ACCOUNT, FIRST_DAY, OTHER, prepared_mail
 from tests.support.attachments import with_attachments
 from tests.support.databases import PostgresFactory
@@ -162,3 +164,20 @@ def tau(left: list[str], right: list[str]) -> float:
     numbers = [place[key] for key in left]
     pairs = [(a, b) for index, a in enumerate(numbers) for b in numbers[index + 1 :]]
     return sum(1 if a < b else -1 for a, b in pairs) / len(pairs)
+
+
+def test_a_text_is_cut_into_words_once_however_many_phrases_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = list[str]()
+
+    def cut(text: str) -> list[str]:
+        texts.append(text)
+        return folded_words(text)
+
+    monkeypatch.setattr(shards_ranking, "folded_words", cut)
+    with FileArchive(tmp_path) as files:
+        _fill(files, [prepared_mail(number, "invoice lunch meeting budget kestrel") for number in range(3)])
+        with files.search() as search:
+            assert len(search.search("invoice OR lunch OR meeting OR budget OR kestrel", sort="rank").hits) == 3
+    assert len(texts) == 3

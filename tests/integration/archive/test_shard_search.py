@@ -15,6 +15,7 @@ from postroom.archive.importing.sources import open_mbox
 from postroom.archive.messages import ShardName, path_of
 from postroom.archive.search import Search, SearchPage
 from postroom.archive.shards import shard_file
+from postroom.archive.shards import writer as shards_writer
 from postroom.archive.shards.reader import FileArchiveReader, ShardReader, shards_on_disk
 from postroom.archive.shards.searching import search_shards
 from postroom.archive.shards.shard_file import is_scattered, open_for_writing
@@ -159,10 +160,34 @@ def test_after_an_import_each_shard_has_its_index_in_one_piece(
     root: Path, search: Search, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(import_run, "BATCH_MESSAGES", 10)
+    monkeypatch.setattr(shard_file, "_LEAST_MERGED_PAGES", 1)
     write_mbox(tmp_path / "mail.mbox", [plain_letter(f"word{number}", message_id=None) for number in range(60)])
     with FileArchiveWriter(root) as archive:
         import_mail(archive, ACCOUNT, open_mbox(tmp_path / "mail.mbox"))
     assert {len(each) for each in segments(root)} == {1}
+    assert len(search.search("word7").hits) == 1
+
+
+def test_an_import_of_a_little_mail_writes_no_index_anew(root: Path, tmp_path: Path) -> None:
+    for number in range(2):
+        write_mbox(tmp_path / f"{number}.mbox", [plain_letter(f"word{number}")])
+        with FileArchiveWriter(root) as archive:
+            import_mail(archive, ACCOUNT, open_mbox(tmp_path / f"{number}.mbox"))
+    assert {len(each) for each in segments(root)} == {2}
+
+
+def test_an_import_is_complete_where_its_index_cannot_be_merged(
+    root: Path, search: Search, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(connection: sqlite3.Connection) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(import_run, "BATCH_MESSAGES", 10)
+    monkeypatch.setattr(shard_file, "_LEAST_MERGED_PAGES", 1)
+    monkeypatch.setattr(shards_writer, "merge_segments", fail)
+    write_mbox(tmp_path / "mail.mbox", [plain_letter(f"word{number}", message_id=None) for number in range(60)])
+    with FileArchiveWriter(root) as archive:
+        assert import_mail(archive, ACCOUNT, open_mbox(tmp_path / "mail.mbox")).stored == 60
     assert len(search.search("word7").hits) == 1
 
 

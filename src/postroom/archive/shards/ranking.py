@@ -60,20 +60,24 @@ def matched_in(shard: RankedShard, phrases: Sequence[RankedPhrase], row_ids: Seq
         )
         for row_id, sizes, *texts in shard.query(sql, some):
             folded = {name: folded_text(text) for name, text in zip(_TEXTS, texts, strict=True) if text}
+            words: dict[str, list[str]] = {}
             frequencies = [
-                weighed(phrase, _counts(phrase, folded) | {ATTACHMENTS: int(row_id in ids)})
+                weighed(phrase, _counts(phrase, folded, words) | {ATTACHMENTS: int(row_id in ids)})
                 for phrase, ids in zip(phrases, attached, strict=True)
             ]
             found[row_id] = MatchedWords(tuple(frequencies), sum(_varints(sizes)[: len(_TEXTS)]))
     return found
 
 
-def _counts(phrase: RankedPhrase, folded: Mapping[str, str]) -> dict[str, int]:
-    return {
-        column: phrase.count_in(folded_words(text))
-        for column in phrase.columns
-        if (text := folded.get(column)) and phrase.may_be_in(text)
-    }
+def _counts(phrase: RankedPhrase, folded: Mapping[str, str], words: dict[str, list[str]]) -> dict[str, int]:
+    """`words` keeps the words of the columns for the next phrase: to cut a text costs more than to count in it."""
+    found: dict[str, int] = {}
+    for column in phrase.columns:
+        if (text := folded.get(column)) and phrase.may_be_in(text):
+            if column not in words:
+                words[column] = folded_words(text)
+            found[column] = phrase.count_in(words[column])
+    return found
 
 
 def _attached(shard: RankedShard, phrase: RankedPhrase) -> set[int]:

@@ -294,9 +294,9 @@ class FileArchiveWriter:
         return len(old) + len(scattered) > 1
 
     def merge_index(self, email: str) -> None:
-        """All of the account's shards at once, each by its own thread."""
+        """All of the account's shards for which it is time at once, each by its own thread."""
         names = shards_on_disk(self.root, account_name(email))
-        merges = [self._writer(name).change(_merge) for name in names if len(self._reader(name).segments()) > 1]
+        merges = [self._writer(name).change(_merge) for name in names if is_scattered(self._reader(name).segments())]
         for merge in merges:
             merge.result()
 
