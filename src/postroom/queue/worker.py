@@ -151,6 +151,7 @@ class Worker:
         self._to_begin: deque[_Run] = deque()
         self._begun = 0
         self._pausing = 0  # runners that go on in the next turn of the event loop
+        self._is_watched = False
         self._limits = _TimeLimits(self._runs)
         self._settlements: list[tuple[ClaimedJob, Settlement]] = []
         self._first = QueueName.LIVE
@@ -309,7 +310,7 @@ class Worker:
             else:
                 self._ended(run, Interrupted())
         self._add_runners(group, _FIRST_RUNNERS)
-        asyncio.get_running_loop().call_soon(self._add_runners_for_all, group)
+        self._watch(group)
 
     def _offer_slot(self, job_id: str) -> bool:
         """Whether this run holds a slot from now on. One that the worker has let go of needs none."""
@@ -333,10 +334,17 @@ class Worker:
         for _ in range(min(len(self._to_begin), most)):
             group.create_task(self._run_attempts(group))
 
+    def _watch(self, group: asyncio.TaskGroup) -> None:
+        """See to it that all attempts are begun soon."""
+        if not self._is_watched:
+            self._is_watched = True
+            asyncio.get_running_loop().call_soon(self._add_runners_for_all, group)
+
     def _add_runners_for_all(self, group: asyncio.TaskGroup) -> None:
         """For those that the first runners have not begun, because their own attempts wait."""
+        self._is_watched = False
         if self._to_begin and self._pausing:
-            asyncio.get_running_loop().call_soon(self._add_runners_for_all, group)
+            self._watch(group)
         else:
             self._add_runners(group, len(self._to_begin))
 
@@ -345,7 +353,7 @@ class Worker:
         other gets a task too. An attempt that was stopped, or that left something behind in the context of its task, is
         the last one of that task."""
         if self._pausing:
-            return
+            return self._watch(group)
         loop, task, context = asyncio.get_running_loop(), asyncio.current_task(), copy_context()
         while self._to_begin:
             run = self._to_begin.popleft()
@@ -354,8 +362,7 @@ class Worker:
             run.task = None
             self._ended(run, outcome)
             if run.stop or (task is not None and task.cancelling()) or copy_context() != context:
-                loop.call_soon(self._add_runners_for_all, group)
-                return
+                return self._watch(group)
             self._begun += 1
             if self._begun % _BEGUN_IN_A_ROW == 0:
                 await self._pause()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import sys
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -25,7 +26,7 @@ from postroom.queue.inspection import show_job
 from postroom.queue.job import plain_completion
 from postroom.queue.worker import Worker
 from postroom.settings import WorkerSettings
-from tests.support.databases import PostgresFactory
+from tests.support.databases import PostgresFactory, SqliteFactory
 from tests.support.queues import claim, count_jobs, make_queue, record_of, run_until_idle, running, until
 
 
@@ -111,6 +112,32 @@ async def test_jobs_that_wait_behind_short_ones_run_at_once_too(queue: JobQueue)
     await queue.enqueue(*(NewJob("noop", {"n": n}) for n in range(100)))
     await run_until_idle(queue, {"noop": meet}, WorkerSettings(concurrency=100))
     assert await count_jobs(queue.database, state=JobState.COMPLETED) == 100
+
+
+async def test_what_is_claimed_is_begun_however_long_the_database_is_busy(sqlite_factory: SqliteFactory) -> None:
+    url = sqlite_factory.url()
+    database = await connect(url)
+    queue, begun, are_all_begun = make_queue(database, SystemClock()), list[int](), asyncio.Event()
+    other = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
+
+    async def begin(context: JobContext) -> None:
+        number = context.job.payload["n"]
+        begun.append(number)
+        if number == 0:
+            other.execute("BEGIN IMMEDIATE")
+        if len(begun) == 90:
+            other.execute("ROLLBACK")
+            are_all_begun.set()
+        if number in (32, 65):
+            await are_all_begun.wait()
+
+    await queue.enqueue(*(NewJob("noop", {"n": n}) for n in range(90)))
+    try:
+        await asyncio.wait_for(run_until_idle(queue, {"noop": begin}, WorkerSettings(concurrency=100)), 60)
+        assert sorted(begun) == list(range(90)), "each once: none had to wait for another turn at the database"
+    finally:
+        other.close()
+        await database.close()
 
 
 async def test_never_more_jobs_run_at_once_than_there_are_slots(queue: JobQueue) -> None:
