@@ -122,10 +122,6 @@ def counted(number: BoundedCount, noun: str) -> str:
 Key = TypeVar("Key", bound=Hashable)
 
 
-def bounded_count(tx: Tx, query: Select[Any], most: int = ENOUGH) -> BoundedCount:
-    return bounded_counts(tx, {"": query}, most)[""]
-
-
 def bounded_counts(tx: Tx, queries: Mapping[Key, Select[Any]], most: int = ENOUGH) -> dict[Key, BoundedCount]:
     """Several counts by one statement: on PostgreSQL a statement costs more than most counts do."""
     counts = (select(func.count()).select_from(query.limit(most + 1).subquery()) for query in queries.values())

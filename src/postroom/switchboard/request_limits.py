@@ -24,6 +24,7 @@ _INSIDE_STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _NAMED = re.compile(rb'"name"\s*:\s*"([\w.]{1,100})"')
 _SIGNS = (b'"', b",", b"[", b"{")
 _ENDS = 4_096
+_MOST_KEPT = 1 << 20
 """How far from either end of a large body the tool's name is searched for."""
 _LARGE = 1_048_576
 _LARGE_AT_ONCE = 2
@@ -67,12 +68,14 @@ def limits_by_role(connector_bytes: int, agent_bytes: int) -> Mapping[Role, Role
 
 class ValueCounter:
     """Counts the values of a JSON text, piece by piece, without parsing it; never counts too few. As long as all signs
-    that can begin or separate values are no more than `most`, wherever they stand, it counts only those."""
+    that can begin or separate values are no more than `most`, wherever they stand, it counts only those, and keeps what
+    it has not read, up to a bound."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._signs = 0
         self._unread: list[bytes] = []
+        self._kept = 0
         self._values = 0
         self._in_string = self._is_escaped = False
 
@@ -84,11 +87,12 @@ class ValueCounter:
     def feed(self, piece: bytes) -> None:
         self._signs += sum(map(piece.count, _SIGNS))
         self._unread.append(piece)
-        if self._signs > self._most:
+        self._kept += len(piece)
+        if self._signs > self._most or self._kept > _MOST_KEPT:
             self._read()
 
     def _read(self) -> None:
-        pieces, self._unread = self._unread, []
+        pieces, self._unread, self._kept = self._unread, [], 0
         for piece in pieces:
             self._count(piece)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -53,6 +54,18 @@ def test_values_are_never_counted_too_few_however_the_body_is_cut(value: Any, si
     whole = counted(body, len(body))
     assert whole == counted(body, size)
     assert values_in(value) - 1 <= whole <= 3 * len(body)
+
+
+def test_the_bytes_that_were_counted_are_not_kept() -> None:
+    counter, piece_bytes = ValueCounter(10**9), 1 << 16
+    tracemalloc.start()
+    try:
+        for _ in range(128):
+            counter.feed(bytes(piece_bytes))
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 32 * piece_bytes
 
 
 def test_commas_and_brackets_within_text_are_not_values() -> None:
