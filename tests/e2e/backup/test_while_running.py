@@ -34,21 +34,26 @@ from tests.support.mail import envelope, inline
 from tests.support.switchboards import Calls, SwitchboardProcess, stranger
 
 _BATCH = 5
+_AHEAD = 2
+"""Batches that are delivered before another thread asks for them, so that mail also comes while a file is copied, and
+does not run out however slow the copy is."""
 
 
 class SteadyIngest:
-    """Stores and ingests batch after batch; another thread can wait for the next one."""
+    """Stores and ingests batch after batch, a few ahead of another thread that waits for them."""
 
     def __init__(self, mails: Sequence[IncomingMail]) -> None:
         self.mails = mails
         self.delivered: list[str] = []
         self.is_over = False
         self._more = threading.Condition()
+        self._allowed = _AHEAD * _BATCH
 
     async def deliver(self, running: SwitchboardProcess) -> None:
         try:
             async with stranger(running.url, await running.token(Role.CONNECTOR)) as call:
                 for start in range(0, len(self.mails), _BATCH):
+                    await asyncio.to_thread(self._wait_until_allowed, start)
                     keys = await _ingest(call, self.mails[start : start + _BATCH])
                     self._tell(keys)
         finally:
@@ -59,7 +64,18 @@ class SteadyIngest:
         """Called in another thread: returns when something was delivered after the call, or nothing will be."""
         before = len(self.delivered)
         with self._more:
+            self._allowed += _BATCH
+            self._more.notify_all()
             self._more.wait_for(lambda: len(self.delivered) > before or self.is_over)
+
+    def deliver_the_rest(self) -> None:
+        with self._more:
+            self._allowed = len(self.mails)
+            self._more.notify_all()
+
+    def _wait_until_allowed(self, start: int) -> None:
+        with self._more:
+            self._more.wait_for(lambda: start < self._allowed)
 
     def _tell(self, keys: list[str]) -> None:
         with self._more:
@@ -111,8 +127,10 @@ async def copied_while_busy(home: Path, folder: Path, courier: SteadyIngest, var
         loaded = settings.load()
         await asyncio.to_thread(lambda: create_backup(loaded, folder, began=lambda name: courier.wait_for_more()))
         assert not courier.is_over, "mail came all the while"
+        courier.deliver_the_rest()
         await bringing
     finally:
+        courier.deliver_the_rest()
         await running.kill()
 
 
