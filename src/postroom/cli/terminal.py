@@ -95,6 +95,11 @@ def moment(seconds: int) -> str:
     return shown(datetime.fromtimestamp(seconds, UTC)) if seconds else "none yet"
 
 
+def minute(time: datetime) -> str:
+    """A time in a list of mail: in the local zone as `shown` is, and short."""
+    return f"{time.astimezone():%Y-%m-%d %H:%M}"
+
+
 def duration(seconds: float) -> str:
     """About how long, in the units that a person would use."""
     if seconds < 90:

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from postroom.cli.main import tree
-from postroom.cli.terminal import moment, shown
+from postroom.cli.terminal import minute, moment, shown
 
 NOON = datetime(2026, 11, 17, 12, 0, 5, tzinfo=UTC)
 
@@ -27,6 +27,7 @@ def in_tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.req("UX-3")
 def test_times_are_local() -> None:
     assert shown(NOON) == "2026-11-17 21:00:05"
+    assert minute(NOON) == "2026-11-17 21:00"
     assert moment(int(NOON.timestamp())) == "2026-11-17 21:00:05"
 
 

@@ -24,7 +24,7 @@ from postroom.archive.messages import ArchivedMessage
 from postroom.archive.service import open_archive
 from postroom.cli.mail.search import everything_found, require_accounts
 from postroom.cli.session import read
-from postroom.cli.terminal import JsonOption, console, errors, print_json, print_table, printable
+from postroom.cli.terminal import JsonOption, console, errors, minute, print_json, print_table, printable
 from postroom.domain.clock import SystemClock
 from postroom.domain.errors import BadInput
 from postroom.triage.rules import simple, store
@@ -255,7 +255,7 @@ def _print(subject: _Subject, trial: Trial, *, is_whole: bool) -> None:
     several = len(subject.rules) > 1
     for hit in trial.hits:
         mail = hit.message
-        line = Text(f"{mail.date:%Y-%m-%d %H:%M}  {mail.key}  ")
+        line = Text(f"{minute(mail.date)}  {mail.key}  ")
         line.append(_plain(mail.sender) or "(no sender)", style="bold").append("  ")
         line.append(_plain(mail.subject) or "(no subject)")
         line.append(f"  ← {_plain(hit.rule.name)}" if several else "", style="dim")

@@ -168,7 +168,7 @@ def export(dry_run: terminal.DryRunOption = False, json: terminal.JsonOption = F
         terminal.console.print(f"{len(made.addresses):,} addresses would be exported.")
     else:
         terminal.console.print(
-            f"{len(made.addresses):,} addresses, version {made.version}, {made.generated_at:%Y-%m-%d %H:%M}."
+            f"{len(made.addresses):,} addresses, version {made.version}, {terminal.minute(made.generated_at)}."
         )
 
 

@@ -25,7 +25,7 @@ from postroom.archive.search import (
     Sort,
 )
 from postroom.archive.service import open_archive
-from postroom.cli.terminal import JsonOption, console, errors, print_json, print_table, shown
+from postroom.cli.terminal import JsonOption, console, errors, minute, print_json, print_table, shown
 from postroom.domain.errors import BadInput, Fatal, NotFound
 from postroom.mail.parsing import ParsedMail, date_problem
 from postroom.mail.query import QueryError
@@ -146,7 +146,7 @@ def _print_page(page: SearchPage, query: str, *, is_empty: bool) -> None:
 
 def _print_hit(hit: SearchHit) -> None:
     mail = hit.message
-    head = Text(f"{mail.date:%Y-%m-%d %H:%M}  {mail.key}  ")
+    head = Text(f"{minute(mail.date)}  {mail.key}  ")
     head.append(_plain(mail.sender) or "(no sender)", style="bold").append("  ")
     head.append(_plain(mail.subject) or "(no subject)")
     console.print(head, no_wrap=True, overflow="ellipsis")
