@@ -31,7 +31,7 @@ def test_the_first_call_counts_and_later_ones_remember(home: Path) -> None:
     done = postroom("stats", "--by", "year")
     assert done.code == 0, done.stderr
     head, newest, oldest = done.stdout.splitlines()
-    assert head.split() == ["year", "messages", "size", "attachments", "search"]
+    assert head.split() == ["year", "messages", "size", "with", "attachment", "search"]
     assert newest.split()[:2] == ["2024", "1"]
     assert newest.endswith("in:anywhere after:2024/01/01 before:2025/01/01")
     assert oldest.startswith("2023")

@@ -52,7 +52,7 @@ def stats(
         print_json(found)
         return
     print_table(
-        [by.value, "messages", "size", "attachments", "search"],
+        [by.value, "messages", "size", "with attachment", "search"],
         (
             [row.value or "none", f"{row.messages:,}", size(row.bytes), f"{row.attachments:,}", row.search or ""]
             for row in found.rows
