@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import defusedxml.ElementTree as ElementTree
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom.dashboard.display.charts import ChartPart, as_image, bars, pie, sparkline
+from postroom.dashboard.display.charts import ChartPart, Track, as_image, bars, lines_over_time, pie, sparkline
 
 PARTS = st.lists(st.builds(ChartPart, st.text(), st.floats(0, 1e12), st.text()), max_size=6)
 SVG = "{http://www.w3.org/2000/svg}"
@@ -36,3 +39,12 @@ def test_one_part_alone_is_a_whole_circle_and_nothing_an_empty_one() -> None:
 
 def test_as_an_image_the_words_are_its_alternative() -> None:
     assert 'alt="&lt;Mail&gt;: a 1"' in as_image(pie("<Mail>", [ChartPart("a", 1, "1")]))
+
+
+@pytest.mark.parametrize("known", [0, 3, 7])
+def test_a_moment_by_itself_is_wide_enough_to_be_seen_within_the_chart(known: int) -> None:
+    values = [5.0 if place == known else None for place in range(8)]
+    [path] = re.findall(r'<path class="l0" d="M([0-9. L]+)"', lines_over_time("Wait", [Track("a", values, "5")]).svg)
+    (left, _), (right, _) = (map(float, point.split()) for point in path.split("L"))
+    assert 0 <= left < right <= 480
+    assert right - left > 30

@@ -9,6 +9,7 @@ import base64
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from markupsafe import Markup, escape
 
@@ -138,7 +139,9 @@ def columns_over_time(title: str, tracks: Sequence[Track], width: int = 480, hei
 
 
 def lines_over_time(title: str, tracks: Sequence[Track], width: int = 480, height: int = 60) -> Chart:
-    """A line for each track, the oldest moment on the left, with a gap where nothing is known. To be stretched."""
+    """A line for each track, the oldest moment on the left, with a gap where nothing is known. To be stretched.
+
+    A moment by itself is a dash as wide as a column, which is seen even if it is the first or the last."""
     known = [value for track in tracks for value in track.values if value is not None]
     most = max(known, default=0) or 1
     drawn = [f'<path class="base" d="M0 {height - 0.5}H{width}"/>']
@@ -151,13 +154,19 @@ def lines_over_time(title: str, tracks: Sequence[Track], width: int = 480, heigh
 
 def _path(values: Sequence[float | None], width: int, height: int, most: float) -> str:
     step = width / max(len(values) - 1, 1)
-    parts, is_down = [], False
-    for place, value in enumerate(values):
-        if value is not None:
-            at = f"{place * step:.1f} {height - 2 - (height - 6) * value / most:.1f}"
-            parts.append(f"L{at}" if is_down else f"M{at}L{at}")  # a moment by itself is a dot
-        is_down = value is not None
+    parts = []
+    for is_known, group in groupby(enumerate(values), lambda each: each[1] is not None):
+        if is_known:
+            points = [(place * step, height - 2 - (height - 6) * (value or 0) / most) for place, value in group]
+            parts.append("M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in _visible(points, step / 2, width)))
     return "".join(parts)
+
+
+def _visible(points: list[tuple[float, float]], half: float, width: int) -> list[tuple[float, float]]:
+    if len(points) > 1:
+        return points
+    [(x, y)] = points
+    return [(max(x - half, 0), y), (min(x + half, width), y)]
 
 
 def _stretched(title: str, tracks: Sequence[Track], width: int, height: int, drawn: list[str]) -> Chart:
