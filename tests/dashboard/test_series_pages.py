@@ -49,6 +49,7 @@ async def test_the_overview_has_charts_with_a_table_behind_each(site: Site) -> N
     assert "No data in this period" in said
     table = page[page.index('id="t-mail"') :]
     assert re.search(r'<td class="number">7</td>', table[: table.index("</details>")])
+    assert re.search(r'<p class="axis"><time class="date" datetime="[^"]+">[^<]+ UTC</time>', page)  # local by script
 
 
 async def test_another_window_counts_what_lies_in_it(site: Site) -> None:
