@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
+from typing import cast
 
+import pytest
+
+from postroom.cli.demo import _take
 from postroom.demo.decision_steps import Morning, _one
+from postroom.demo.demo_session import DemoSession
+from postroom.demo.story import StepOutcome, StoryStep
+from postroom.domain.errors import Fatal
 from postroom.domain.terms import TIERS
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
@@ -16,3 +23,16 @@ def test_clocks_of_two_processes_make_no_negative_wait() -> None:
     served = _one(message, SimpleNamespace(started_at=NOW, queued_at=NOW + timedelta(microseconds=900)))
     assert served.waited == 0
     assert Morning((served,))._longest(TIERS[0]) == "the longest waited 0.00 s"
+
+
+async def test_a_step_that_fails_ends_the_story_in_a_terminal_and_leaves_the_dashboard_open(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def fail(_: DemoSession) -> StepOutcome:
+        raise Fatal("It waited in vain.")
+
+    step, scene = StoryStep("Old mail", "It costs.", "/backfill", fail), cast(DemoSession, None)
+    await _take(6, step, scene, with_address=True)
+    assert "It waited in vain. The dashboard stays open." in capsys.readouterr().out
+    with pytest.raises(Fatal):
+        await _take(6, step, scene, with_address=False)

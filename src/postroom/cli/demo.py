@@ -14,6 +14,7 @@ from rich.text import Text
 from postroom.cli.terminal import console, printable
 from postroom.demo.demo_session import DemoSession
 from postroom.demo.story import STORY, StoryStep, keep_delivering, running_demo
+from postroom.domain.errors import Fatal
 from postroom.telemetry import logs
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -62,7 +63,13 @@ def _show_the_way(link: str) -> None:
 async def _take(number: int, step: StoryStep, scene: DemoSession, *, with_address: bool) -> None:
     _say(f"{number}. {step.title}", style="bold", then=f"  {step.says}")
     with console.status("at work ..."):
-        outcome = await step.run(scene)
+        try:
+            outcome = await step.run(scene)
+        except Fatal as error:
+            if not with_address:
+                raise
+            _say(f"{_INDENT}{error} The dashboard stays open.\n", style="yellow")
+            return
     for line in outcome.lines:
         _say(_INDENT + printable(line))
     if with_address:
