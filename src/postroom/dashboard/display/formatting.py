@@ -18,7 +18,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\
 
 _SPANS = ((86_400 * 365, "year"), (86_400 * 30, "month"), (86_400, "day"), (3_600, "hour"), (60, "minute"))
 _NONE = "\N{EN DASH}"
-_CALLED = {"approved_pending": "waiting for approval", "auto_reply": "reply"}
+_CALLED = {"approved_pending": "waiting for approval", "auto_reply": "reply", "ok": "OK"}
 """Names of the code that would mislead."""
 
 
