@@ -10,6 +10,7 @@ import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import islice, pairwise
 from typing import NamedTuple, TypeVar
 
@@ -25,19 +26,31 @@ _MOST_PLACES = 64
 _EARLY = 4_000
 _MOST_WORDS = 12  # of a phrase; so that looking for it takes no longer than reading
 _LETTER = rf"[^\W_{SPACELESS}]"  # of a word between spaces
-_PIECE = re.compile(rf"[{SPACELESS}]+|{_LETTER}+")
+_USUAL_LETTER = r"[^\W_]"
+"""The same in a text that has none of the others; its patterns are made in a fiftieth of the time."""
+_RUN = re.compile(rf"[{SPACELESS}]+")
+_PIECE = re.compile(rf"{_RUN.pattern}|{_LETTER}+")
 _LIGATURES = {"ffi": "\ufb03", "ffl": "\ufb04", "ff": "\ufb00", "fi": "\ufb01", "fl": "\ufb02", "ss": "\u00df"}
 _JOINED = re.compile("|".join(_LIGATURES))
-_NOT_ASCII = re.compile("[^\\x00-\\x7f]+")
-_MOSTLY = 0.8
-"""Of a text are ASCII."""
-_MOST_REPLACED = 32
+_ASCII = bytes(range(128))
+_FEW = 0.2
+"""Of a text are not ASCII."""
+_MOST_REPLACED = 64
 """Different letters that are replaced faster one by one than by looking up every character."""
 
 Mark = tuple[int, int]
-Phrases = tuple[re.Pattern[str], ...]
-"""What to look for in folded text, a pattern for each phrase: one pattern of alternatives takes many times as long."""
 K = TypeVar("K")
+
+
+class Phrase(NamedTuple):
+    """What to look for in folded text."""
+
+    pieces: tuple[str, ...]
+    is_prefix: bool
+
+
+Phrases = tuple[Phrase, ...]
+"""Each has a pattern of its own: one pattern of alternatives takes many times as long."""
 
 
 class _Place(NamedTuple):
@@ -50,14 +63,18 @@ class _Place(NamedTuple):
 
 def shown(node: Node) -> tuple[Phrases, str]:
     """What to look for in a body, and how much of the body that takes, as SQL."""
-    phrases = _patterns(list(dict.fromkeys(wanted_in_body(node)))[:_MOST_PHRASES])
+    phrases = _phrases(list(dict.fromkeys(wanted_in_body(node)))[:_MOST_PHRASES])
     return phrases, "body" if phrases else f"substr(body, 1, {_BEGINNING})"
 
 
 def snippet(body: str, phrases: Phrases) -> Snippet:
+    return _around(body, phrases) or Snippet(" ".join(body[:_BEGINNING].split())[:_LONGEST].rstrip())
+
+
+def _around(body: str, phrases: Phrases) -> Snippet | None:
     found = _found_early(body, phrases) or _found(body, phrases) if phrases else []
     if not found:
-        return Snippet(" ".join(body[:_BEGINNING].split())[:_LONGEST].rstrip())
+        return None
     start = _word_start(body, max(_best(found).start - _BEFORE, 0))
     end = start + _LONGEST
     marks = [(place.start - start, place.end - start) for place in found if start <= place.start < end]
@@ -79,7 +96,7 @@ class AttachmentPhrases:
 
 def shown_of_attachments(node: Node) -> AttachmentPhrases | None:
     wanted = list(dict.fromkeys(_wanted(node, (TextField.ANY, TextField.ATTACHMENT))))[:_MOST_PHRASES]
-    phrases = _patterns(wanted)
+    phrases = _phrases(wanted)
     is_asked = any(text.field is TextField.ATTACHMENT for text in wanted)
     return AttachmentPhrases(phrases, is_asked) if phrases else None
 
@@ -98,18 +115,19 @@ def attachment_snippets(
 
 def _of_attachments(attachments: Iterable[tuple[str, str]], phrases: Phrases) -> Iterator[Snippet]:
     for name, text in attachments:
-        found = snippet(text, phrases)
-        if found.marks:
+        found = _around(text, phrases)
+        if found is not None and found.marks:
             yield replace(found, attachment=name or "attachment")
 
 
 def _found(body: str, phrases: Phrases) -> list[_Place]:
     """In the order of the text; where two overlap, the one that begins first."""
     folded = _folded(body)
+    letter = _LETTER if _has_runs(folded) else _USUAL_LETTER
     places = [
         _Place(match.start(), number, match.end())
         for number, phrase in enumerate(phrases)
-        for match in islice(phrase.finditer(folded), _MOST_PLACES)
+        for match in islice(_pattern(phrase, letter).finditer(folded), _MOST_PLACES)
     ]
     return _apart(sorted(places))[:_MOST_PLACES] if len(phrases) > 1 else places
 
@@ -130,25 +148,35 @@ def _found_early(body: str, phrases: Phrases) -> list[_Place]:
     return found if found and found[0].start + _LONGEST < _EARLY - _LONGEST else []
 
 
-def _patterns(phrases: Sequence[Text]) -> Phrases:
+def _phrases(phrases: Sequence[Text]) -> Phrases:
     pieces = [(_PIECE.findall(_folded(usual_forms(phrase.words))), phrase.is_prefix) for phrase in phrases]
-    return tuple(re.compile(_spelled(some[:_MOST_WORDS], is_prefix)) for some, is_prefix in pieces if some)
+    return tuple(Phrase(tuple(some[:_MOST_WORDS]), is_prefix) for some, is_prefix in pieces if some)
 
 
-def _spelled(pieces: Sequence[str], is_prefix: bool) -> str:
+def _has_runs(folded: str) -> bool:
+    """Whether a text has characters of a script without spaces."""
+    return not folded.isascii() and _RUN.search("".join(set(_not_ascii(folded)))) is not None
+
+
+@lru_cache(1_024)
+def _pattern(phrase: Phrase, letter: str) -> re.Pattern[str]:
+    return re.compile(_spelled(phrase.pieces, phrase.is_prefix, letter))
+
+
+def _spelled(pieces: Sequence[str], is_prefix: bool, letter: str) -> str:
     """Begins with letters, which are found faster than word boundaries; those are checked afterwards. Runs of a script
     without spaces have no boundaries."""
     first, last = pieces[0], pieces[-1]
     start = _spelled_piece(first)
     if not _is_run(first):
-        start = rf"(?<!{_LETTER}){start}" if _JOINED.search(first) else rf"{start}(?<!{_LETTER}{start})"
+        start = rf"(?<!{letter}){start}" if _JOINED.search(first) else rf"{start}(?<!{letter}{start})"
     rest = "".join(
         rf"[\W_]{'*' if _is_run(before) or _is_run(piece) else '+'}{_spelled_piece(piece)}"
         for before, piece in pairwise(pieces)
     )
     if _is_run(last):
         return f"{start}{rest}"
-    return rf"{start}{rest}{f'{_LETTER}*+' if is_prefix else ''}(?!{_LETTER})"
+    return rf"{start}{rest}{f'{letter}*+' if is_prefix else ''}(?!{letter})"
 
 
 def _is_run(piece: str) -> bool:
@@ -228,14 +256,19 @@ _FOLD = _Fold()
 def _folded(text: str) -> str:
     if text.isascii():
         return text.lower()
-    if len(text.encode("ascii", "ignore")) < _MOSTLY * len(text):
+    foreign = _not_ascii(text)
+    characters = set(foreign)
+    if len(foreign) > _FEW * len(text) or len(characters) > _MOST_REPLACED:
         return text.translate(_FOLD)
-    foreign = set("".join(_NOT_ASCII.findall(text)))
-    if len(foreign) > _MOST_REPLACED:
-        return text.translate(_FOLD)
-    for character in foreign:  # one after the other, since folding what is folded changes nothing
+    text = text.encode("utf-8", "surrogatepass").lower().decode("utf-8", "surrogatepass")  # ASCII alone
+    for character in characters:  # one after the other, since folding what is folded changes nothing
         text = text.replace(character, _FOLD[ord(character)])
-    return text.lower()
+    return text
+
+
+def _not_ascii(text: str) -> str:
+    """These characters of a text; as bytes, because nothing else leaves the others out as fast."""
+    return text.encode("utf-8", "surrogatepass").translate(None, _ASCII).decode("utf-8", "surrogatepass")
 
 
 def wanted_in_body(node: Node) -> Iterator[Text]:

@@ -60,6 +60,7 @@ def plans(root: Path, query: str, *, rare: bool) -> list[str]:
         "larger:1M invoice -lunch",
         "larger:1M -invoice",
         "larger:1M in:inbox has:attachment",
+        "larger:1M in:inbox has:attachment invoice -lunch",
         "-invoice -in:sent",
         "-rfc822msgid:a@b",
         "smaller:1K -has:attachment",
@@ -83,3 +84,12 @@ def test_large_messages_are_found_by_their_index(root: Path, query: str) -> None
 
 def test_a_message_id_is_found_by_its_index(root: Path) -> None:
     assert any("messages_message_id" in step for step in plans(root, "rfc822msgid:a@b invoice", rare=False))
+
+
+@pytest.mark.parametrize("query", ["in:inbox invoice", "larger:1M invoice -lunch", "in:inbox larger:64K invoice"])
+def test_spam_and_trash_are_looked_up_only_of_what_the_index_leaves(root: Path, query: str) -> None:
+    steps = plans(root, query, rare=True)
+    looked_up = [number for number, step in enumerate(steps) if "CORRELATED" in step]
+    assert "MERGE (INTERSECT)" in steps
+    assert looked_up
+    assert min(looked_up) > steps.index("SCAN driver")

@@ -210,11 +210,30 @@ def test_what_is_stored_together_is_as_if_stored_one_by_one(
     assert contents[0] == contents[1]
 
 
-def test_folding_gives_one_character_for_each_whether_few_or_most_are_foreign() -> None:
+@pytest.mark.parametrize("foreign", [60, 1_000])
+def test_folding_gives_one_character_for_each_whether_few_or_most_are_foreign(foreign: int) -> None:
     everything = [chr(code) for code in range(0x110000)]
-    for start in range(0, len(everything), 1_000):
-        some = "".join(everything[start : start + 1_000])
-        assert snippets._folded(some + "A" * 9_000) == some.translate(snippets._FOLD) + "a" * 9_000
+    for start in range(0, len(everything), foreign):
+        some = "".join(everything[start : start + foreign])
+        assert snippets._folded(some + "A" * 9 * foreign) == some.translate(snippets._FOLD) + "a" * 9 * foreign
+
+
+@given(st.text("aAéßﬁ_-. İ日กé\u0301b"), st.lists(st.sampled_from(["a", "ab", "a b", "fi", "b*", "日b"]), min_size=1))
+def test_a_text_without_scripts_that_need_no_spaces_is_looked_at_with_simpler_patterns(
+    text: str, queries: list[str]
+) -> None:
+    folded = snippets._folded(text)
+    assert snippets._has_runs(folded) == ("日" in text or "ก" in text)
+    usual = folded.replace("日", "-").replace("ก", "-")
+    for phrase in snippets._phrases([Text(TextField.ANY, query) for query in queries]):
+        patterns = [snippets._pattern(phrase, letter) for letter in (snippets._LETTER, snippets._USUAL_LETTER)]
+        found = [[match.span() for match in pattern.finditer(usual)] for pattern in patterns]
+        assert found[0] == found[1]
+
+
+def test_letters_beside_a_script_without_spaces_end_a_word() -> None:
+    [phrase] = snippets._phrases([Text(TextField.ANY, "ann")])
+    assert snippets.snippet("xann 日ann本", (phrase,)).marks == ((6, 9),)
 
 
 @pytest.mark.parametrize("place", [0, 100, 3_400, 3_600, 3_990, 3_999, 4_001, 9_000])
@@ -223,7 +242,7 @@ def test_a_snippet_of_a_long_body_is_the_same_as_if_all_of_it_was_looked_at(
     place: int, query: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = "é " * (place // 2) + "Été  ist étés Été\nist " + "é " * 5_000 + "été ist"
-    phrases = snippets._patterns([Text(TextField.ANY, query)])
+    phrases = snippets._phrases([Text(TextField.ANY, query)])
     short = snippets.snippet(body, phrases)
     monkeypatch.setattr(snippets, "_EARLY", len(body))
     assert short == snippets.snippet(body, phrases)
@@ -236,7 +255,7 @@ def test_a_snippet_of_a_long_body_is_the_same_as_if_all_of_it_was_looked_at(
 )
 def test_a_snippet_marks_phrases_and_never_the_same_place_twice(words: list[str], phrases: list[str]) -> None:
     body = " ".join(words)
-    shown = snippets.snippet(body, snippets._patterns([Text(TextField.ANY, each) for each in phrases]))
+    shown = snippets.snippet(body, snippets._phrases([Text(TextField.ANY, each) for each in phrases]))
     matching = re.compile("|".join(rf"\b{each.replace('*', '[a-z]*')}\b" for each in phrases))
     marked = [snippets._folded(shown.text[start:end]) for start, end in shown.marks]
     assert all(matching.fullmatch(each) for each in marked)

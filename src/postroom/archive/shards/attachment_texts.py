@@ -119,16 +119,19 @@ def texts_in(shard: AskedShard, row_ids: Sequence[int]) -> dict[int, list[tuple[
             f"SELECT id, attachments FROM texts WHERE id IN ({marks}) AND attachments IS NOT NULL", tuple(row_ids)
         )
     )
-    found: dict[int, list[tuple[str, str]]] = {}
-    for row_id, text in joined.items():
-        rows = shard.query(
-            "SELECT a.filename, r.length FROM readings r JOIN attachments a USING (id, number) WHERE id = ? "
-            "ORDER BY number",
-            (row_id,),
-        )
-        texts = cut_text(text, [length for _, length in rows])
-        found[row_id] = [(name, part) for (name, _), part in zip(rows, texts, strict=True) if part]
-    return found
+    names: dict[int, list[str]] = {row_id: [] for row_id in joined}
+    lengths: dict[int, list[int]] = {row_id: [] for row_id in joined}
+    for row_id, name, length in shard.query(
+        "SELECT id, a.filename, r.length FROM readings r JOIN attachments a USING (id, number) "
+        f"WHERE id IN ({', '.join('?' * len(joined))}) ORDER BY id, number",
+        tuple(joined),
+    ):
+        names[row_id].append(name)
+        lengths[row_id].append(length)
+    return {
+        row_id: [each for each in zip(names[row_id], cut_text(text, lengths[row_id]), strict=True) if each[1]]
+        for row_id, text in joined.items()
+    }
 
 
 def coverage_of(shard: AskedShard, version: int = EXTRACTOR_VERSION) -> TextCoverage:

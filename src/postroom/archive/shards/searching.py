@@ -414,7 +414,7 @@ def _year_at(milliseconds: int) -> int:
 
 _MOST_IDLE = 128  # each holds a few open files
 _CACHE_KIB = 4_096
-_RARE = 256
+_RARE = 1_024
 _STEPS = 10_000
 
 

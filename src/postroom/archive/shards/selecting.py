@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Literal, assert_never
 
@@ -332,17 +332,19 @@ class Select:
     text: MergedText | None = None
     index: str = ""
     """A hint for the database."""
+    looked_up: tuple[ShardCondition, ...] = ()
+    """Conditions on what the merge leaves: few messages, while the driver may have met many."""
 
     def newest(self, below: int | None = None) -> Statement:
         """The newest ones, only those with an id below the given one; how many of them is its last value, to be
         added."""
-        found = self.all(below)
-        return Statement(f"{found.sql} ORDER BY 1 DESC LIMIT ?", found.values)
+        found = self._in_order("ORDER BY 1 DESC", self.ids.below(below))
+        return Statement(f"{found.sql} LIMIT ?", found.values)
 
     def oldest(self, limit: int, at_least: int) -> Statement:
         """The oldest ones, only those with at least the given id."""
-        found = self.all(at_least=at_least)
-        return Statement(f"{found.sql} ORDER BY 1 LIMIT ?", (*found.values, limit))
+        found = self._in_order("ORDER BY 1", self.ids.at_least(at_least))
+        return Statement(f"{found.sql} LIMIT ?", (*found.values, limit))
 
     def best(self, limit: int) -> Statement:
         """Ids and scores, the smaller the better; without text to score, the newest are as good as any."""
@@ -353,8 +355,20 @@ class Select:
         sql = f"SELECT {self.id}, bm25(search, {_WEIGHTS}) FROM search AS driver WHERE {where.sql}"
         return Statement(f"{sql} ORDER BY 2, 1 DESC LIMIT ?", (*where.values, limit))
 
-    def all(self, below: int | None = None, at_least: int | None = None) -> Statement:
-        ids = self.ids.below(below).at_least(at_least)
+    def all(self) -> Statement:
+        return self._in_order("", self.ids)
+
+    def _in_order(self, order: str, ids: Ids) -> Statement:
+        merged = self._merged(ids)
+        ordered = f"{merged.sql} {order}"
+        if not self.looked_up:
+            return Statement(ordered, merged.values)
+        where = _all(self.looked_up)
+        # because of its own limit, the inner query stays one by itself, and hands on its rows in its order
+        sql = f"SELECT id FROM ({ordered} LIMIT -1) AS driver WHERE {where.sql}"
+        return Statement(sql, merged.values + where.values)
+
+    def _merged(self, ids: Ids) -> Statement:
         where = _all([*self.where, *ids.conditions(self.id)])
         source = f"{self.table} AS driver {self.index}"
         parts = [Statement(f"SELECT {self.id} FROM {source} WHERE {where.sql}", where.values)]
@@ -489,9 +503,18 @@ def _driven(
 ) -> Select:
     merged = text.labels_left_out if text is not None else ()
     facts = [fact for fact in alternative.facts if fact is not done and not isinstance(fact, Received)]
-    checked = tuple(fact for fact in facts if _label_left_out(fact) not in merged)
-    where = (*driver, conditions.of(And(checked))) if checked else driver
-    return Select(table, conditions.id, where, Ids.of(And(alternative.facts)), text, index)
+    checked = [fact for fact in facts if _label_left_out(fact) not in merged]
+    is_narrowed = text is not None and text.operation == "INTERSECT"
+    later = [fact for fact in checked if is_narrowed and not (conditions.has_message_row and _is_of_the_row(fact))]
+    at_once = [fact for fact in checked if fact not in later]
+    where = (*driver, conditions.of(And(tuple(at_once)))) if at_once else driver
+    looked_up = (replace(conditions, has_message_row=False).of(And(tuple(later))),) if later else ()
+    return Select(table, conditions.id, where, Ids.of(And(alternative.facts)), text, index, looked_up)
+
+
+def _is_of_the_row(fact: Node) -> bool:
+    """Whether the row of a message tells it, without a look-up elsewhere."""
+    return isinstance(fact.part if isinstance(fact, Not) else fact, Size | HasAttachment | MessageId)
 
 
 _MOST_PLANS = 64
