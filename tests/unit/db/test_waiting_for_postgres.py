@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator
 from contextlib import suppress
 
 import pytest
-from psycopg.waiting import READY_R, READY_W, WAIT_R, WAIT_RW, WAIT_W
+from psycopg.waiting import READY_R, READY_W, WAIT_R, WAIT_RW, WAIT_W, Wait
 
 from postroom.db import postgres
 
@@ -25,11 +25,11 @@ def ends() -> Iterator[Ends]:
 class _Steps:
     """Stands in for the driver: wants these things one after the other, and records what it was told."""
 
-    def __init__(self, *wanted: int) -> None:
+    def __init__(self, *wanted: Wait) -> None:
         self.told: list[int] = []
         self._wanted = wanted
 
-    def __iter__(self) -> Generator[int, int, str]:
+    def __iter__(self) -> Generator[Wait, int, str]:
         for wanted in self._wanted:
             self.told.append((yield wanted))
         return "answer"
