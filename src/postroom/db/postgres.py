@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import select
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, cast
 
 import psycopg
+from psycopg.abc import PQGen
 from psycopg.types.string import TextLoader
+from psycopg.waiting import READY_R, READY_W, WAIT_R, WAIT_W
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import URL, ExceptionContext
 from sqlalchemy.exc import DBAPIError, DisconnectionError
@@ -107,6 +110,42 @@ _CONNECT = {
 }
 
 
+_STEPS_IN_A_ROW = 64
+"""After so many steps without a wait the event loop turns, however fast the server sends."""
+
+
+class _Connection(psycopg.AsyncConnection[Any]):
+    """Asks the event loop only where it has to wait. The driver alone does so before each statement that it sends and
+    for each part of an answer, although the socket is ready; whatever else the loop has to do goes before it each
+    time."""
+
+    async def wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
+        return await super().wait(_without_needless_waits(gen, self.pgconn.socket), *args, **options)
+
+
+def _without_needless_waits(steps: PQGen[T], socket: int) -> PQGen[T]:
+    """The driver's steps, without those for which the socket is ready."""
+    poller, taken = select.poll(), 0
+    try:
+        wanted = next(steps)
+        while True:
+            taken += 1
+            ready = _ready(poller, socket, wanted) if taken % _STEPS_IN_A_ROW else 0
+            wanted = steps.send(ready or (yield wanted))
+    except StopIteration as done:
+        value: T = done.value
+        return value
+
+
+def _ready(poller: select.poll, socket: int, wanted: int) -> int:
+    """For what of it the socket is ready now; what is wrong with it is found by reading and writing."""
+    poller.register(socket, (wanted & WAIT_R and select.POLLIN) | (wanted & WAIT_W and select.POLLOUT))
+    [(_, found)] = poller.poll(0) or [(socket, 0)]
+    if found & ~(select.POLLIN | select.POLLOUT):
+        return wanted
+    return (found & select.POLLIN and READY_R) | (found & select.POLLOUT and READY_W)
+
+
 class PostgresTx(Tx):
     def rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Sequence[Sequence[Any]]:
         return self.batch((sql, parameters or {}))[0]
@@ -156,7 +195,7 @@ class PostgresDatabase(Database):
             max_overflow=0,
             isolation_level="READ COMMITTED",
             hide_parameters=True,
-            connect_args=_CONNECT,
+            connect_args=_CONNECT | {"async_creator_fn": _Connection.connect},
         )
         self._reading = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         """The same connections: all statements of a transaction that only reads see one moment, as on SQLite."""
