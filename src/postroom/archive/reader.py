@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 from postroom.archive.messages import ArchivedMessage, Provenance
-from postroom.archive.preparing import Cut, Packed, join, unpack
+from postroom.archive.preparing import Cut, join
 from postroom.domain.errors import Fatal
 from postroom.mail.headers import Headers
 from postroom.mail.parsing import ParsedMail
@@ -60,9 +60,9 @@ def archived_message(
     )
 
 
-def whole_message(packed: Packed, cuts: Sequence[Cut], sha256: bytes, row_id: int, shard: str) -> bytes:
+def whole_message(rest: bytes, cuts: Sequence[Cut], sha256: bytes, row_id: int, shard: str) -> bytes:
     """The exact bytes. Raises Fatal unless they have the hash that was taken when they were stored."""
-    whole = join(unpack(packed), cuts)
+    whole = join(rest, cuts) if cuts else rest
     if hashlib.sha256(whole).digest() != sha256:
         raise Fatal(f"message {row_id} in {shard} is not what was stored; run `postroom verify`.")
     return whole

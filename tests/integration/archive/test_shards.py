@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -43,3 +44,16 @@ def test_the_same_attachment_in_many_messages_is_stored_once(archive: FileArchiv
         assert [shard.raw(answer.row_id) for answer in stored] == raws
         [attachment] = shard.attachments(stored[0].row_id)
         assert (attachment.filename, attachment.size) == ("a.pdf", 512_000)
+
+
+def test_bytes_of_which_nothing_was_cut_out_are_one_query(
+    archive: FileArchiveWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = plain_letter("small")
+    [answer] = archive.store(ME, [IncomingMail(raw, Provenance.IMPORT)])
+    with FileArchiveReader(archive.root) as reader:
+        [shard] = reader.shards(ME)
+        query = Mock(wraps=shard.query)
+        monkeypatch.setattr(shard, "query", query)
+        assert shard.raw(answer.row_id) == raw
+    assert query.call_count == 1

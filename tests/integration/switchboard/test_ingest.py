@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,6 +19,8 @@ from postroom.accounts.mailbox_state import record_label_change, record_labels
 from postroom.actions.restore import runs
 from postroom.actions.restore.items import wire_sha256
 from postroom.actions.restore.runs import RestoreOrder
+from postroom.archive.messages import ShardName, path_of
+from postroom.archive.service import RecentHeaders
 from postroom.audit import SYSTEM
 from postroom.db import Database, Tx, connect
 from postroom.db.tables.mail import contacts, ingest_inbox, messages
@@ -164,6 +168,22 @@ async def test_one_wrong_envelope_does_not_sink_the_others(bench: Bench) -> None
     fields = [result["error"]["field"] for result in answers["results"] if result["status"] == "rejected"]
     assert fields == ["control.policy_tier", "payload.raw.key", "schema_version", "envelope"]
     assert {row.external_event_id for row in await stored(bench)} == {"a", "b"}
+
+
+async def test_a_damaged_message_of_the_archive_does_not_sink_the_others(bench: Bench, tmp_path: Path) -> None:
+    keys = [f"a{number:02}" for number in range(60)]
+    async with bench.client() as call:
+        mails = [mail(key, plain_letter(f"Letter {key}", message_id=f"<{key}@x>"), ["INBOX"]) for key in keys]
+        proofs = (await call("archive.store", endpoint_identity=ME, messages=mails))["stored"]
+        bench.archive.recent = RecentHeaders()  # as long after it was stored
+        with closing(sqlite3.connect(path_of(tmp_path / "archive", ShardName(ME, 2026)))) as connection, connection:
+            connection.execute("UPDATE raw SET data = x'00' WHERE id = (SELECT id FROM messages WHERE key = 'a30')")
+        sent = [envelope(each["key"], raw={"key": each["key"], "sha256": each["sha256"]}) for each in proofs]
+        results = (await call("ingest", {"envelopes": sent}))["results"]
+    refused = {key: result["error"]["field"] for key, result in zip(keys, results, strict=True) if "error" in result}
+    assert refused == {"a30": "payload"}
+    texts = {row.external_event_id: row.normalized_text.strip() for row in await stored(bench)}
+    assert texts == {key: f"Letter {key}" for key in keys if key != "a30"}
 
 
 async def test_mail_of_one_tier_is_queued_in_the_order_in_which_it_was_accepted(bench: Bench) -> None:

@@ -71,7 +71,7 @@ def raw_of(session: ArchiveSession, account: int, row_id: int) -> bytes:
         cuts = [Cut(position, unpack(pieces[bytes.fromhex(piece)])) for position, piece in places]
     except KeyError:
         raise Fatal(f"message {row_id} in {where} lacks an attachment's bytes; run `postroom verify`.") from None
-    return whole_message(Packed(codec, data), cuts, sha256, row_id, where)
+    return whole_message(unpack(Packed(codec, data)), cuts, sha256, row_id, where)
 
 
 def _pieces(session: ArchiveSession, account: int, hashes: Sequence[bytes]) -> dict[bytes, Packed]:
