@@ -98,7 +98,9 @@ def test_a_rule_can_be_edited_by_hand(home: Path, tmp_path: Path, monkeypatch: p
     [
         (("add", "A", "--do", "archive"), "needs a condition"),
         (("add", "A", "--from", "a@b.c"), "needs an action"),
-        (("add", "A", "--from", "a@b.c", "--do", "fly"), "'fly' is no action"),
+        (("add", "A", "--from", "a@b.c", "--do", "fly"), "--do: 'fly' is no action"),
+        (("try", "--from", "a@b.c", "--do", "apply_label"), "--do: label is missing"),
+        (("add", "A", "--from", "a@b.c", "--do", "star", "--scope", "galaxy"), "--scope: 'galaxy' is no scope"),
         (("add", "A", "--subject-regex", "(a", "--do", "star"), "rule (A).condition.subject_regex"),
         (("add", "A", "--subdomains", "--from", "a@b.c", "--do", "star"), "needs --domain"),
         (("add", "A", "--from", "a@b.c", "--do", "star", "--scope", "account:no@b.c"), "there is no account no@b.c"),

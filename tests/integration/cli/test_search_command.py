@@ -19,6 +19,7 @@ from postroom.cli.main import tree
 from postroom.cli.session import me, with_app
 from postroom.domain.errors import BadInput
 from tests.support.archives import ACCOUNT, fill_shards
+from tests.support.attachments import with_attachments
 from tests.support.commands import in_this_process as postroom
 from tests.support.mail import letter
 
@@ -132,3 +133,9 @@ def test_a_search_for_a_misspelled_word_says_what_may_be_meant(archive: Path) ->
     assert json.loads(printed("search", "lunsh", "--json"))["suggestion"] == "lunch"
     assert json.loads(printed("search", "lunch", "--json"))["suggestion"] is None
     assert "Did you mean" not in printed("search", "zebra")
+
+
+def test_a_search_without_hits_says_that_attachments_wait_to_be_read(home: Path) -> None:
+    fill_shards(home / "archive", [prepare(with_attachments(1, [("plan.txt", b"a pangolin")], "See the plan."))])
+    assert "attachments have not been read yet" in printed("search", "pangolin")
+    assert "attachments" not in printed("search", "plan")

@@ -29,7 +29,7 @@ from postroom.domain.clock import SystemClock
 from postroom.domain.errors import BadInput
 from postroom.triage.rules import simple, store
 from postroom.triage.rules.files import read_file
-from postroom.triage.rules.rule import Rule, described, parse_draft, rule_of
+from postroom.triage.rules.rule import Rule, described, parse_actions, parse_draft, parse_scope, rule_of
 from postroom.triage.rules.trial import UNSAID, Trial, TrialSubject, mail_to_try, replay, saved_subject
 
 Texts = list[str] | None
@@ -88,6 +88,10 @@ class RuleOptions:
 
     def given(self) -> dict[str, Any]:
         """The parts of a rule that the options speak of."""
+        if self.do:
+            _require("--do", parse_actions, list(self.do))
+        if self.scope is not None:
+            _require("--scope", parse_scope, self.scope)
         found = {
             "scope": self.scope,
             "priority": self.priority,
@@ -96,6 +100,16 @@ class RuleOptions:
             "unattended": self.unattended,
         }
         return {name: value for name, value in found.items() if value is not None}
+
+
+def _require(option: str, parse: Callable[[Any], object], value: object) -> None:
+    """Raise what is wrong with it under the name that a person typed."""
+    try:
+        parse(value)
+    except BadInput as error:
+        _, _, part = error.field.partition(".")
+        problem = f"{part} {error.problem}" if part not in ("", "type") else error.problem
+        raise BadInput(option, problem) from None
 
 
 def takes_rule_options(command: Callable[..., None]) -> Callable[..., None]:

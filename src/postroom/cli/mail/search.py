@@ -34,6 +34,10 @@ _MOST_CONTEXT = 60
 _PAGE = 200
 _MOST_SHOWN = 100
 _INDENT = " " * 18
+_UNREAD = (
+    "Some attachments have not been read yet, so their words cannot be found. A running Postroom (`postroom up`) reads "
+    "them; `postroom archive coverage` counts those that wait."
+)
 
 
 def search(
@@ -77,13 +81,16 @@ def search(
         except QueryError as error:
             _point_at(query, error.position)
             raise
-        is_empty = not archive.accounts()
+        has_nothing = not archive.accounts()
+        is_unread = isinstance(answer, SearchPage) and not answer.hits and _attachments_wait(place, account)
     if json:
         print_json(answer)
     elif isinstance(answer, SearchCount):
         console.print(f"{answer.messages:,}")
     else:
-        _print_page(answer, query, is_empty=is_empty)
+        _print_page(answer, query, is_empty=has_nothing)
+        if is_unread:
+            console.print(_UNREAD, soft_wrap=True)
     _warn(answer.problems)
 
 
@@ -101,6 +108,11 @@ def _asked(query: str | None, saved: str | None, account: list[str] | None) -> t
     except NotFound as error:
         raise NotFound("saved", error.problem) from None
     return found.query, account or (None if found.mailbox is None else [found.mailbox])
+
+
+def _attachments_wait(place: ArchiveBackend, accounts: Sequence[str] | None) -> bool:
+    with place.reader() as reader:
+        return any(reader.waiting_attachments(each, None, 1) for each in accounts or reader.accounts())
 
 
 def require_accounts(wanted: Sequence[str] | None, known: Collection[str]) -> None:

@@ -160,7 +160,8 @@ def _print(report: VerifyReport, salvaged: list[Salvaged]) -> None:
         where = f"{finding.shard} {finding.key or ''}".rstrip()
         console.print(f"{finding.flaw}: {where}\n    {finding.detail}", markup=False)
     verdict = "Everything is sound." if report.is_sound else f"Problems found: {len(report.findings)}."
+    shards = "shard" if report.shards == 1 else "shards"
     console.print(
-        f"{report.messages:,} messages, {report.bytes:,} bytes in {report.shards} shards checked. {verdict}",
+        f"{report.messages:,} messages, {report.bytes:,} bytes in {report.shards} {shards} checked. {verdict}",
         markup=False,
     )
