@@ -23,7 +23,14 @@ from postroom.domain.actions import ItemState
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import PostroomError, Retryable
 from postroom.domain.jobs import RESTORE
-from postroom.mailboxes.errors import CallRefused, LoginNeeded, MailboxThrottled, MailboxUnavailable
+from postroom.mailboxes.errors import (
+    CallRefused,
+    LabelGone,
+    LoginNeeded,
+    MailboxThrottled,
+    MailboxUnavailable,
+    PermissionMissing,
+)
 from postroom.mailboxes.imap.connection import Answer, ImapConnection
 from postroom.mailboxes.imap.mailbox import ImapMailbox
 from postroom.mailboxes.protocol import RemoteMessage
@@ -173,13 +180,16 @@ async def labels_there(rig: ImapRig) -> Counter[str]:
     return Counter(names.get(each, each) for mail in await there(rig) for each in mail.label_ids if each not in flags)
 
 
-def refuse(monkeypatch: pytest.MonkeyPatch, commands: set[bytes], about: str) -> None:
+NO = CallRefused("No permission", status=0, reason="no")
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, commands: set[bytes], about: str, refusal: PostroomError = NO) -> None:
     """The server says no to these commands where their arguments name this."""
     command = ImapConnection.command
 
     async def refusing(connection: ImapConnection, *parts: Any, **more: Any) -> Answer:
         if parts[0] in commands and any(about in str(part) for part in parts[1:]):
-            raise CallRefused("No permission", status=0, reason="noperm")
+            raise refusal
         return await command(connection, *parts, **more)
 
     monkeypatch.setattr(ImapConnection, "command", refusing)
@@ -199,13 +209,14 @@ async def test_a_folder_that_cannot_be_made_fails_only_the_mail_that_goes_there(
 
 
 @pytest.mark.req("IM-8")
+@pytest.mark.parametrize("refusal", [NO, PermissionMissing("No permission", reason="noperm"), LabelGone("No folder")])
 async def test_a_refused_copy_keeps_no_other_mail_out_of_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: PostroomError
 ) -> None:
     async with imap_rig(tmp_path) as rig:
         folders = ("Closed", "Good", "Other")
         mails = [replace(archived(n), labels=frozenset({"INBOX", folders[n // 3]})) for n in range(9)]
-        refuse(monkeypatch, {b"UID COPY"}, "Closed")
+        refuse(monkeypatch, {b"UID COPY"}, "Closed", refusal)
         done = await (await order_restore(rig, tmp_path / "archive", mails)).until_over()
         assert done.counts == {ItemState.VERIFIED: 9}
         assert await labels_there(rig) == {"INBOX": 9, "Good": 3, "Other": 3}

@@ -26,7 +26,7 @@ from postroom.archive.service import read_apart
 from postroom.db import Tx
 from postroom.domain.actions import ItemState
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable
-from postroom.mailboxes.errors import CallRefused, Gone, LoginNeeded
+from postroom.mailboxes.errors import CallRefused, Gone, LabelGone, LoginNeeded, PermissionMissing
 from postroom.mailboxes.ports import PriorityLane
 from postroom.mailboxes.protocol import AppendResult
 from postroom.queue import JobContext, LeaseLost, Postponed
@@ -183,7 +183,7 @@ class _RestoreWork:
         for since, mine in by_place.items():
             added = await self._added_by(mine, since) if since else {}
             for item in (item for item in mine if item.position in added):
-                with suppress(CallRefused, Gone):  # the certificate says what is missing
+                with suppress(CallRefused, Gone, LabelGone, PermissionMissing):  # the certificate says what is missing
                     await self._target.add_labels(added[item.position], item.labels)
             await self._write_each(mine, partial(_settled, added))
 

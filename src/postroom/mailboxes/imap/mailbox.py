@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
-from postroom.domain.errors import BadInput, PostroomError, Retryable
+from postroom.domain.errors import BadInput, PostroomError
 from postroom.mail.query import nodes
 from postroom.mail.query.grammar import parse
 from postroom.mailboxes import protocol
@@ -19,9 +19,8 @@ from postroom.mailboxes.errors import (
     CallRefused,
     Gone,
     LabelGone,
-    LoginNeeded,
-    MailboxThrottled,
     MailboxUnavailable,
+    PermissionMissing,
 )
 from postroom.mailboxes.imap.changing import (
     CopiedPlaces,
@@ -57,6 +56,7 @@ from postroom.mailboxes.imap.places import (
     mailbox_labels,
 )
 from postroom.mailboxes.imap.reading import portions_of
+from postroom.mailboxes.imap.refusals import after_adding
 from postroom.mailboxes.imap.searching import (
     PlaceFacts,
     may_match,
@@ -459,7 +459,7 @@ class ImapMailbox:
         try:
             found = await self._appended(list(done.values()))
         except PostroomError as error:
-            found = dict.fromkeys(done.values(), _after_adding(error))
+            found = dict.fromkeys(done.values(), after_adding(error))
         for number, each in done.items():
             results[number] = found[each]
         return results
@@ -495,22 +495,12 @@ class ImapMailbox:
             ids = list(dict.fromkeys(added[each] for each in mine))
             try:
                 await self.modify(ids, protocol.MailboxChange(add=labels))
-            except CallRefused as error:
-                results |= dict.fromkeys(mine, _after_adding(error))
+            except (CallRefused, LabelGone, PermissionMissing) as error:
+                results |= dict.fromkeys(mine, after_adding(error))
         return results
 
     async def _folder(self, ref: FolderRef, folders: Folders) -> FolderState:
         return await self._make_folder(ref) if isinstance(ref, FolderRole) else folders[ref]
-
-
-def _after_adding(error: PostroomError) -> PostroomError:
-    """What was raised once messages were in the mailbox."""
-    if isinstance(error, LoginNeeded | MailboxThrottled):
-        error.may_have_happened = True
-        return error
-    wait = error.retry_after if isinstance(error, Retryable) else None
-    problem = f"The message was added, and then: {error.message}"
-    return MailboxUnavailable(problem, retry_after=wait, may_have_happened=True)
 
 
 async def _one(places: Sequence[Place]) -> AsyncIterator[Sequence[Place]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from postroom.domain.errors import PostroomError
+from postroom.domain.errors import PostroomError, Retryable
 from postroom.mailboxes import errors
 from postroom.mailboxes.imap.wire import ServerResponse, WireError
 from postroom.mailboxes.reachability import explain
@@ -34,6 +34,16 @@ def refusal_of(response: ServerResponse, host: str, *, is_login: bool = False) -
     if code == "EXPUNGEISSUED":
         return errors.Gone("message", message)
     return errors.CallRefused(message, status=0, reason=code.lower() or response.name.lower())
+
+
+def after_adding(error: PostroomError) -> PostroomError:
+    """What was raised once messages were in the mailbox."""
+    if isinstance(error, errors.LoginNeeded | errors.MailboxThrottled):
+        error.may_have_happened = True
+        return error
+    wait = error.retry_after if isinstance(error, Retryable) else None
+    problem = f"The message was added, and then: {error.message}"
+    return errors.MailboxUnavailable(problem, retry_after=wait, may_have_happened=True)
 
 
 def _is_too_many(text: str) -> bool:
