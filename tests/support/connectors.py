@@ -13,8 +13,8 @@ from unittest.mock import patch
 
 from sqlalchemy import select
 
-from postroom.connectors.mcp_client import SwitchboardAway
 from postroom.connectors.passes import ConnectorContext, GmailPasses
+from postroom.connectors.switchboard_client import SwitchboardAway
 from postroom.contract.tool import A, R, Tools, ToolSignature
 from postroom.db import Database, Tx
 from postroom.db.tables.mail import BACKFILL_JOBS, messages

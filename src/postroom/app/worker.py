@@ -13,9 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-import httpx2
+from typing import TYPE_CHECKING, Any
 
 from postroom.accounts.access import AccountMailboxes
 from postroom.accounts.account import Account, AccountStatus, Provider, list_accounts
@@ -46,7 +44,6 @@ from postroom.app.web_news import WebNotifier
 from postroom.archive.service import ArchiveService
 from postroom.archive.status import OwnedElsewhere
 from postroom.connectors.arrivals import DEFERRED_FILE, deferred_in
-from postroom.connectors.mcp_client import http_client, over_http
 from postroom.connectors.passes import DRIVERS, GAP, ConnectorContext, GmailPasses, JobResult
 from postroom.connectors.state_files import FolderInUse, folder_of, held
 from postroom.contract.tool import A, R, ToolSignature
@@ -81,6 +78,11 @@ from postroom.web.extraction.web_reader import WebReader
 from postroom.web.fetching.fetcher import open_owner_requests
 from postroom.web.fetching.interface import Unreachable
 
+if TYPE_CHECKING:
+    import httpx2
+
+    from postroom.connectors.mcp_client import OverMcp
+
 PURPOSE = "postroom worker"
 _LOOK_FOR_ACCOUNTS_S = 60.0
 _UNTIL_FOLLOWED_S = 0.5
@@ -98,10 +100,10 @@ class SwitchboardTransport:
         self._served: tuple[ArchiveService, Direct] | None = None
         self._token: tuple[AccessToken, str] | None = None
         self._one_token = asyncio.Lock()
+        self._http: httpx2.AsyncClient | None = None
 
     async def __aenter__(self) -> SwitchboardTransport:
         self._search = self._stack.enter_context(self._app.archive.backend.search(self._app.clock))
-        self._http: httpx2.AsyncClient = await self._stack.enter_async_context(http_client())
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -116,7 +118,7 @@ class SwitchboardTransport:
                 address = self._app.settings.switchboard.url or running_address(self._app.settings.home)
                 if address is None:
                     raise
-                return await over_http(address, await self._token_text(), self._http).call(tool, arguments)
+                return await self._elsewhere(address, await self._token_text()).call(tool, arguments)
             return await self._direct(archive).call(tool, arguments)
 
     @asynccontextmanager
@@ -126,6 +128,14 @@ class SwitchboardTransport:
             with suppress(OwnedElsewhere):  # each call finds its way to the owner, or says who it is
                 await stack.enter_async_context(self._app.archive.owned(PURPOSE))
             yield
+
+    def _elsewhere(self, address: str, token: str) -> OverMcp:
+        from postroom.connectors.mcp_client import http_client, over_http  # the library of MCP is slow to load
+
+        if self._http is None:
+            self._http = http_client()
+            self._stack.push_async_callback(self._http.aclose)
+        return over_http(address, token, self._http)
 
     def _direct(self, archive: ArchiveService) -> Direct:
         if self._served is None or self._served[0] is not archive:

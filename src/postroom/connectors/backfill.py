@@ -16,10 +16,9 @@ from typing import Any, TypeVar
 from postroom.connectors import metrics
 from postroom.connectors.guidance import ConnectorGuidance
 from postroom.connectors.intake import Handled, MailIntake, as_our_error
-from postroom.connectors.mcp_client import SwitchboardAway, TokenRefused
 from postroom.connectors.metrics import Fate, PassName
 from postroom.connectors.source_mail import Position, SourceMail, from_mailbox
-from postroom.connectors.switchboard_client import SwitchboardClient, failed_mail
+from postroom.connectors.switchboard_client import SwitchboardAway, SwitchboardClient, TokenRefused, failed_mail
 from postroom.connectors.walking import HEADERS, ArchiveWalk, MailboxWalk, WalkBatch, WalkScope, WalkWindow
 from postroom.contract.backfill import BackfillProgressReply, LeasedBackfill, ProgressArguments
 from postroom.contract.mail import TroubledMailArgument

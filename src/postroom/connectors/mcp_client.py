@@ -20,8 +20,9 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult, TextContent
 from pydantic import ValidationError
 
+from postroom.connectors.switchboard_client import SwitchboardAway, TokenRefused
 from postroom.contract.tool import A, Arguments, R, ToolSignature
-from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable, error_from_wire
+from postroom.domain.errors import BadInput, Fatal, PostroomError, error_from_wire
 from postroom.tls import trusted
 
 _PROTOCOL = "2026-07-28"
@@ -35,15 +36,6 @@ class McpSession(Protocol):
 
 
 Connect = Callable[[], AbstractAsyncContextManager[McpSession]]
-
-
-class SwitchboardAway(Retryable):
-    """The Switchboard cannot be reached."""
-
-
-class TokenRefused(NotAllowed):
-    """The Switchboard refuses this connector's token. Make one with `postroom token create --role connector` and set it
-    as CONNECTOR_TOKEN."""
 
 
 class _HttpRefusal(Exception):

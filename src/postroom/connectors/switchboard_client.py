@@ -13,7 +13,6 @@ from typing import Any, ParamSpec, TypeVar
 from pydantic import ValidationError
 
 from postroom import __version__
-from postroom.connectors.mcp_client import TokenRefused
 from postroom.contract import backfill, mail
 from postroom.contract import mail as contract
 from postroom.contract.backfill import BackfillProgressReply, LeasedBackfill, ProgressArguments
@@ -32,6 +31,15 @@ log = logs.get(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 C = TypeVar("C", bound=ConnectorReply)
+
+
+class SwitchboardAway(Retryable):
+    """The Switchboard cannot be reached."""
+
+
+class TokenRefused(NotAllowed):
+    """The Switchboard refuses this connector's token. Make one with `postroom token create --role connector` and set it
+    as CONNECTOR_TOKEN."""
 
 
 class HistoryClaimLost(Retryable):

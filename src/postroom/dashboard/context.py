@@ -8,16 +8,18 @@ that declares nothing is closed to every token.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field
 from sqlalchemy import select
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse
+from starlette.routing import compile_path
 
 from postroom.actions.browsing import failed_jobs
 from postroom.app.installation import App
@@ -291,9 +293,33 @@ ERROR_REPLIES[414] = {
 }
 
 
+class LateRoute(APIRoute):
+    """A route whose parameters and replies are read when it is first asked for. There are hundreds; reading all of them
+    takes a second of every start, and most are never asked for."""
+
+    def __init__(
+        self, path: str, endpoint: Callable[..., Any], *, methods: Collection[str] | None = None, **options: Any
+    ) -> None:
+        self.path, self.endpoint, self.methods = path, endpoint, set(methods or ["GET"])
+        self.path_regex, self.path_format, self.param_convertors = compile_path(path)
+        self._unread: dict[str, Any] | None = options
+
+    def __getattr__(self, name: str) -> Any:
+        options, self._unread = self.__dict__.get("_unread"), None
+        if options is not None:
+            super().__init__(self.path, self.endpoint, methods=self.methods, **options)
+        return object.__getattribute__(self, name)
+
+
 def api_router(name: str) -> APIRouter:
     """Routes under `/api/NAME`, with the error replies that any of them may give."""
-    return APIRouter(prefix=f"/api/{name}", tags=[name], responses=ERROR_REPLIES, dependencies=[Depends(check_permit)])
+    return APIRouter(
+        prefix=f"/api/{name}",
+        tags=[name],
+        responses=ERROR_REPLIES,
+        dependencies=[Depends(check_permit)],
+        route_class=LateRoute,
+    )
 
 
 _BYTES: dict[str, Any] = {"type": "string", "format": "binary"}
@@ -305,4 +331,4 @@ def file_reply(media_type: str, text: str) -> dict[int | str, dict[str, Any]]:
 
 def pages_router() -> APIRouter:
     """Routes of pages; they are not part of the API's description."""
-    return APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+    return APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LateRoute)

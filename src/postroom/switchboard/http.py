@@ -6,17 +6,17 @@ paths of their own and do their own authentication.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hmac
 import ipaddress
 import json
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.server.transport_security import TransportSecuritySettings
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from postroom import webserver
@@ -26,10 +26,14 @@ from postroom.domain.errors import Fatal, PostroomError
 from postroom.domain.roles import Caller, Role
 from postroom.settings import SwitchboardSettings
 from postroom.switchboard import tokens
-from postroom.switchboard.mcp_server import Context, role_server
 from postroom.switchboard.request_limits import BodyTooLarge, RequestLimiter, TooManyRequests, limits_by_role
 from postroom.switchboard.toolbox import Toolbox
 from postroom.telemetry import logs, metrics
+
+if TYPE_CHECKING:
+    from postroom.switchboard.mcp_server import Context, HttpServer
+
+    Servers = Mapping[Role, HttpServer]
 
 log = logs.get(__name__)
 
@@ -76,6 +80,43 @@ _UNKNOWN = {
 }
 
 
+class _LateServers:
+    """What speaks MCP, made for the first call: its library takes half a second of a start and 30 MB, and is not
+    needed where no assistant and no connector of another process calls."""
+
+    def __init__(self, make: Callable[[], Servers]) -> None:
+        self._make = make
+        self._wanted = asyncio.Event()
+        self._made: asyncio.Future[Servers] = asyncio.Future()
+
+    async def of(self, role: Role) -> HttpServer:
+        self._wanted.set()
+        return (await asyncio.shield(self._made))[role]
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        serving = asyncio.create_task(self._serve())
+        try:
+            yield
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+
+    async def _serve(self) -> None:
+        """Within one task, as what the library runs has to begin and end in the same."""
+        await self._wanted.wait()
+        try:
+            servers = await asyncio.to_thread(self._make)
+        except Exception as error:
+            self._made.set_exception(error)
+            raise
+        async with AsyncExitStack() as stack:
+            for server in servers.values():
+                await stack.enter_async_context(server.run())
+            self._made.set_result(servers)
+            await asyncio.Event().wait()
+
+
 class SwitchboardHttp:
     """An ASGI application. It serves within `running`."""
 
@@ -100,22 +141,12 @@ class SwitchboardHttp:
         self._metrics_token = metrics_token
         limits = limits_by_role(request_bytes, agent_request_bytes)
         self._intake = RequestLimiter(limits, toolbox.is_bulky)
-        self._managers = {
-            role: StreamableHTTPSessionManager(
-                role_server(toolbox, role, _caller_of),
-                json_response=True,
-                stateless=True,
-                security_settings=_hosts() if is_loopback else None,
-                max_request_body_size=limits[role].bulky_bytes,
-            )
-            for role in Role
-        }
+        largest = {role: limits[role].bulky_bytes for role in Role}
+        self._servers = _LateServers(partial(_make_servers, toolbox, largest, _LOOPBACK if is_loopback else None))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        async with AsyncExitStack() as stack:
-            for manager in self._managers.values():
-                await stack.enter_async_context(manager.run())
+        async with self._servers.running():
             yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -153,7 +184,8 @@ class SwitchboardHttp:
     async def _handle(self, token: tokens.AccessToken, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             async with self._intake.body(token.id, token.role, receive) as body:
-                await self._managers[token.role].handle_request(scope, body, send)
+                server = await self._servers.of(token.role)
+                await server.handle_request(scope, body, send)
         except BodyTooLarge as error:
             await _answer(send, 413, {"error": f"The {error.message}."})
         except TooManyRequests as error:
@@ -182,14 +214,10 @@ async def _caller_of(context: Context) -> Caller:
     return caller
 
 
-def _hosts() -> TransportSecuritySettings:
-    """Refuses unknown host names: a web page must not reach this server through a name that resolves to loopback (DNS
-    rebinding)."""
-    return TransportSecuritySettings(
-        enable_dns_rebinding_protection=True,
-        allowed_hosts=[f"{host}:*" for host in _LOOPBACK],
-        allowed_origins=[f"http://{host}:*" for host in _LOOPBACK],
-    )
+def _make_servers(toolbox: Toolbox, largest: Mapping[Role, int], hosts: Sequence[str] | None) -> Servers:
+    from postroom.switchboard.mcp_server import http_server
+
+    return {role: http_server(toolbox, role, _caller_of, largest[role], hosts) for role in Role}
 
 
 def _bearer(scope: Scope) -> str | None:

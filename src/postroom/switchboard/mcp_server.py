@@ -8,7 +8,7 @@ both are part of our contract.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -18,6 +18,8 @@ from anyio import AsyncFile
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
 from mcp.server.stdio import stdio_server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 from mcp_types import Tool as ListedTool
 
@@ -31,6 +33,7 @@ from postroom.switchboard.toolbox import Tool, Toolbox
 from postroom.telemetry import logs
 
 Context = ServerRequestContext[Any, Any]
+HttpServer = StreamableHTTPSessionManager
 
 INSTRUCTIONS = {
     Role.DASHBOARD: "Steer Postroom as its owner: answer approvals, undo actions, write rules, recover old mail with "
@@ -73,6 +76,32 @@ def role_server(toolbox: Toolbox, role: Role, caller_of: Callable[[Context], Awa
     if role is Role.AGENT:
         _add_library(server, AssistantLibrary(toolbox), caller_of)
     return server
+
+
+def http_server(
+    toolbox: Toolbox,
+    role: Role,
+    caller_of: Callable[[Context], Awaitable[Caller]],
+    most_bytes: int,
+    hosts: Sequence[str] | None,
+) -> HttpServer:
+    """The server of a role behind HTTP. With `hosts` it refuses all other host names: a web page must not reach it
+    through a name that resolves to loopback (DNS rebinding)."""
+    return HttpServer(
+        role_server(toolbox, role, caller_of),
+        json_response=True,
+        stateless=True,
+        security_settings=None if hosts is None else _only(hosts),
+        max_request_body_size=most_bytes,
+    )
+
+
+def _only(hosts: Sequence[str]) -> TransportSecuritySettings:
+    return TransportSecuritySettings(
+        enable_dns_rebinding_protection=True,
+        allowed_hosts=[f"{host}:*" for host in hosts],
+        allowed_origins=[f"http://{host}:*" for host in hosts],
+    )
 
 
 def _add_library(

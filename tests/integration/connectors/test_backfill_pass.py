@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import delete, select
 
 from postroom.archive.shards.file_archive import FileArchive
-from postroom.connectors.mcp_client import SwitchboardAway
+from postroom.connectors.switchboard_client import SwitchboardAway
 from postroom.contract.backfill import ProgressArguments
 from postroom.db import Database, Tx
 from postroom.db.tables.accounts import accounts, sync_states

@@ -10,8 +10,8 @@ import pytest
 from postroom.accounts.account import get_account
 from postroom.accounts.history import OpenGap, open_gap
 from postroom.archive.messages import IncomingMail, Provenance
-from postroom.connectors.mcp_client import SwitchboardAway
 from postroom.connectors.state_files import write_json
+from postroom.connectors.switchboard_client import SwitchboardAway
 from postroom.db import Database
 from postroom.domain.errors import Retryable
 from postroom.sim.gmail.faults import FaultRule, GmailFault

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from postroom.connectors.mcp_client import SwitchboardAway, TokenRefused, http_client, over_http
+from postroom.connectors.mcp_client import http_client, over_http
 from postroom.connectors.priority import FALLBACK
 from postroom.connectors.source_mail import SourceMail, envelope_of, metadata_payload
-from postroom.connectors.switchboard_client import SwitchboardClient
+from postroom.connectors.switchboard_client import SwitchboardAway, SwitchboardClient, TokenRefused
 from postroom.contract.mail import ArchivedRef, RawMailArgument
 from postroom.db import Database
 from postroom.domain.clock import ManualClock

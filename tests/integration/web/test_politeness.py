@@ -58,13 +58,17 @@ async def test_domains_do_not_wait_for_each_other(database: Database, clock: Man
 async def test_no_more_than_allowed_are_under_way(database: Database, clock: ManualClock) -> None:
     pace = DatabasePace(database, clock, timedelta(days=365))  # those who wait move the clock; no lease may run out
     limits, under_way, most = DomainLimits("gazette.test", 0.0, 0.0, 2), 0, 0
+    two = asyncio.Event()
 
     async def visit() -> None:
         nonlocal under_way, most
         async with pace.turn(limits):
             under_way += 1
             most = max(most, under_way)
-            await asyncio.sleep(0.01)
+            if under_way == 2:
+                two.set()
+            await two.wait()
+            await asyncio.sleep(0.01)  # time for a third, which must not come
             under_way -= 1
 
     await asyncio.gather(*(visit() for _ in range(8)))
