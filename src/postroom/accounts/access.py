@@ -307,8 +307,8 @@ class AccountMailboxes:
 
 
 _IMAP_TUNING = TunerLimits(start_workers=3, max_workers=6, start_rps=200.0, max_rps=1_000.0, p95_limit_s=30.0)
-"""An exchange may bring a hundred messages, so it may take long without the server being slow. Servers limit connections
-and bytes, not commands: the pace begins high, and falls as soon as one complains."""
+"""An exchange may bring a hundred messages, so it may take long without the server being slow. Servers limit
+connections and bytes, not commands: the pace begins high, and falls as soon as one complains."""
 
 
 def _profile(account: Account) -> QuotaProfile | None:

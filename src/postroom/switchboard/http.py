@@ -80,7 +80,7 @@ _UNKNOWN = {
 }
 
 
-class _LateServers:
+class LateServers:
     """What speaks MCP, made for the first call: its library takes half a second of a start and 30 MB, and is not
     needed where no assistant and no connector of another process calls."""
 
@@ -142,7 +142,7 @@ class SwitchboardHttp:
         limits = limits_by_role(request_bytes, agent_request_bytes)
         self._intake = RequestLimiter(limits, toolbox.is_bulky)
         largest = {role: limits[role].bulky_bytes for role in Role}
-        self._servers = _LateServers(partial(_make_servers, toolbox, largest, _LOOPBACK if is_loopback else None))
+        self._servers = LateServers(partial(_make_servers, toolbox, largest, _LOOPBACK if is_loopback else None))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
