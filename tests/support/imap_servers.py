@@ -164,11 +164,13 @@ class Pymap(MailServer):
     async def _serve(self) -> None:
         from pymap.backend.dict import DictBackend
         from pymap.imap import IMAPService
+        from pysasl.hashing import BuiltinHash
 
         where = {"host": ["127.0.0.1"], "port": self.port, "cert": None, "key": None, "tls": False}
         demo = {"demo_data": False, "demo_user": self.email, "demo_password": PASSWORD}
         more = {"inherited_sockets": None, "proxy_protocol": None, "passlib_cfg": None, "debug": False}
-        backend, config = await DictBackend.init(Namespace(**where, **demo, **more))
+        quickly = BuiltinHash(rounds=1)  # every login of a test would take a third of a second to check its password
+        backend, config = await DictBackend.init(Namespace(**where, **demo, **more), hash_context=quickly)
         config.apply_context()
         async with AsyncExitStack() as stack:
             await backend.start(stack)
