@@ -6,7 +6,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
+from postroom.db.tables.triage import actions
+from postroom.domain.actions import Origin
 from postroom.domain.clock import ManualClock
 from postroom.domain.roles import Role
 from postroom.domain.terms import Tier
@@ -49,6 +52,14 @@ async def test_page_and_api_count_the_same_and_lead_to_the_mail(site: Site) -> N
     assert week["received"] in (4, 11)  # by whether a week began since
     assert (await site.api("GET", f"/digest?account={ME}")).json()["received"] == 7
     assert (await site.api("GET", "/digest?account=other@example.org")).json()["received"] == 0
+
+
+async def test_an_undo_is_shown_as_what_was_taken_back(site: Site) -> None:
+    await scene.add_decided_mail(site, "18f1", action="apply_label")
+    await site.write(lambda tx: tx.execute(update(actions).values(origin=Origin.UNDO)) and None)
+    assert "Undo Label taken back 1" in text_of((await site.get("/digest")).text)
+    found = (await site.api("GET", "/digest")).json()
+    assert found["done"] == [{"by": "Undo", "what": "label taken back", "count": 1}]
 
 
 async def test_any_day_can_be_chosen_and_what_is_none_is_refused(site: Site) -> None:
