@@ -6,10 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import update
 
-from postroom.db.tables.triage import actions
-from postroom.domain.actions import Origin
 from postroom.domain.clock import ManualClock
 from postroom.domain.roles import Role
 from postroom.domain.terms import Tier
@@ -55,11 +52,16 @@ async def test_page_and_api_count_the_same_and_lead_to_the_mail(site: Site) -> N
 
 
 async def test_an_undo_is_shown_as_what_was_taken_back(site: Site) -> None:
-    await scene.add_decided_mail(site, "18f1", action="apply_label")
-    await site.write(lambda tx: tx.execute(update(actions).values(origin=Origin.UNDO)) and None)
-    assert "Undo Label taken back 1" in text_of((await site.get("/digest")).text)
-    found = (await site.api("GET", "/digest")).json()
-    assert found["done"] == [{"by": "Undo", "what": "label taken back", "count": 1}]
+    async with scene.dashboard_actions(site) as mailbox:
+        for action, labels, given in (("archive", ["INBOX"], {}), ("apply_label", ["INBOX"], {"label": "Receipts"})):
+            _, done = await mailbox.do(action, *labels, **given)
+            await mailbox.undo(done.id)
+        said = text_of((await site.get("/digest")).text)
+        assert "Undo Label taken back 1" in said
+        assert "Undo Moved back to the inbox 1" in said
+        found = (await site.api("GET", "/digest")).json()
+        undone = {each["what"]: each["count"] for each in found["done"] if each["by"] == "Undo"}
+        assert undone == {"label taken back": 1, "moved back to the inbox": 1}
 
 
 async def test_any_day_can_be_chosen_and_what_is_none_is_refused(site: Site) -> None:

@@ -60,7 +60,6 @@ def category_name(name: str) -> str:
 
 
 def what_was_done(counted: ActionCount) -> str:
-    """An undo has the type of the action that it took back."""
     done = DONE[counted.type]
     return done if counted.origin is not Origin.UNDO else _UNDONE.get(counted.type, f"undone: {done}")
 
