@@ -68,6 +68,7 @@ async def test_the_queue_page_has_depth_waiting_times_and_failures(site: Site) -
     }
     await site.write(lambda tx: add_amounts(tx, waits))
     await record(site, Series.DEPTH_WORK, 1, 12.0)
+    assert "Failures No job failed" in text_of((await site.get("/queue")).text)
     await record(site, Series.JOBS_FAILED, 2, 2.0)
     page = (await site.get("/queue?state=failed")).text
     said = text_of(page)

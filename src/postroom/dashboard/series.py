@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated
@@ -155,6 +155,8 @@ class SeriesPanel:
     """The height of the chart, in words."""
     rows: list[tuple[datetime, str, list[str]]]
     """When, in words too, and the values as they are said; the newest first."""
+    nothing: str = "No data in this period"
+    """What it says where nothing was recorded."""
 
     @property
     def since(self) -> str:
@@ -288,7 +290,8 @@ def queue_panels(reading: SeriesReading, *, briefly: bool = False) -> list[Serie
     failed, repeated = _counts(reading, Series.JOBS_FAILED), _counts(reading, Series.JOBS_RETRIED)
     head = "failures", "Failures", _failures(round(sum(failed)), round(sum(repeated)))
     ended = {"Jobs that failed": failed, "Attempts to repeat": repeated}
-    return [*panels, _panel(window, starts, head, ended, _number, stacked=True)]
+    ends = _panel(window, starts, head, ended, _number, stacked=True)
+    return [*panels, replace(ends, nothing=head[2])]
 
 
 def _failures(failed: int, repeated: int) -> str:
