@@ -295,7 +295,7 @@ def queue_panels(reading: SeriesReading, *, briefly: bool = False) -> list[Serie
 
 
 def _failures(failed: int, repeated: int) -> str:
-    """Whether anything is wrong: an attempt that is repeated needs nobody, a job that failed may."""
+    """Whether anything is wrong: an attempt that is repeated needs no one, a job that failed may."""
     attempts = f"; {plural(repeated, 'attempt')} without success, repeated automatically" if repeated else ""
     return f"{plural(failed, 'job') if failed else 'No job'} failed{attempts}"
 
