@@ -53,7 +53,7 @@ async def test_a_job_is_cancelled_and_retried_by_keyboard_alone(window: Window) 
     await expect(page.get_by_role("status")).to_have_text("The job is cancelled.")
     await page.get_by_role("button", name="Retry").focus()
     await page.keyboard.press("Enter")
-    await expect(page.get_by_role("heading", level=1)).to_contain_text("Queued")
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("Waiting")
 
 
 async def test_skipping_the_navigation_leads_to_the_content(window: Window) -> None:

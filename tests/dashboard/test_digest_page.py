@@ -51,6 +51,19 @@ async def test_page_and_api_count_the_same_and_lead_to_the_mail(site: Site) -> N
     assert (await site.api("GET", "/digest?account=other@example.org")).json()["received"] == 0
 
 
+async def test_an_undo_is_shown_as_what_was_taken_back(site: Site) -> None:
+    async with scene.dashboard_actions(site) as mailbox:
+        for action, labels, given in (("archive", ["INBOX"], {}), ("apply_label", ["INBOX"], {"label": "Receipts"})):
+            _, done = await mailbox.do(action, *labels, **given)
+            await mailbox.undo(done.id)
+        said = text_of((await site.get("/digest")).text)
+        assert "Undo Label taken back 1" in said
+        assert "Undo Moved back to the inbox 1" in said
+        found = (await site.api("GET", "/digest")).json()
+        undone = {each["what"]: each["count"] for each in found["done"] if each["by"] == "Undo"}
+        assert undone == {"label taken back": 1, "moved back to the inbox": 1}
+
+
 async def test_any_day_can_be_chosen_and_what_is_none_is_refused(site: Site) -> None:
     empty = text_of((await site.get("/digest?period=week&day=1999-12-31&account=")).text)
     assert "27 December 1999 to 2 January 2000" in empty

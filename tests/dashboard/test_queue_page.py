@@ -73,6 +73,19 @@ async def test_a_filter_shows_its_jobs_and_no_others_and_survives_to_the_next_pa
     assert second["next"] is None
 
 
+@pytest.mark.req("UX-5")
+async def test_a_state_has_the_same_name_in_figures_rows_and_on_the_page_of_a_job(site: Site) -> None:
+    (later,) = await enqueue(site, not_before=site.app.clock.now().replace(year=2099))
+    (now,) = await enqueue(site)
+    for job, name in ((later, "Scheduled"), (now, "Waiting")):
+        said = text_of((await site.get(f"/queue?state={name.lower()}")).text)
+        assert f"1 {name}" in said
+        assert f"classify {name} Work" in said
+        assert f"classify {name}" in text_of((await site.get(f"/queue/{job}")).text)
+        (row,) = (await site.api("GET", f"/queue/jobs?state={name.lower()}")).json()["items"]
+        assert (row["state"], row["phase"]) == ("queued", name.lower())
+
+
 async def test_every_order_pages_through_all_jobs_once(site: Site) -> None:
     await enqueue(site, 5, priority=1)
     await enqueue(site, 5, queue=QueueName.LIVE, tier=Tier.INTERACTIVE)
@@ -105,7 +118,7 @@ async def test_a_job_is_shown_with_its_error_and_retried_with_the_button_on_its_
     assert (answer.status_code, answer.headers["location"]) == (303, f"/queue/{job}")
     after = text_of((await site.get(f"/queue/{job}")).text)
     assert "queued again" in after
-    assert "classify Queued" in after
+    assert "classify Waiting" in after
     assert "queued again" not in text_of((await site.get(f"/queue/{job}")).text)
     entry = (await site.read(lambda tx: audit.list_entries(tx, audit.AuditFilter(action="job.retry")))).entries[0]
     assert (entry.actor.name, entry.subject_id) == ("owner", job)

@@ -68,10 +68,15 @@ async def test_the_queue_page_has_depth_waiting_times_and_failures(site: Site) -
     }
     await site.write(lambda tx: add_amounts(tx, waits))
     await record(site, Series.DEPTH_WORK, 1, 12.0)
+    assert "Failures No job failed" in text_of((await site.get("/queue")).text)
     await record(site, Series.JOBS_FAILED, 2, 2.0)
     page = (await site.get("/queue?state=failed")).text
     said = text_of(page)
-    assert "2 failed, 0 retried" in said
+    assert "Failures 2 jobs failed" in said
+    await record(site, Series.JOBS_RETRIED, 52, 52.0)
+    said = text_of((await site.get("/queue")).text)
+    assert "2 jobs failed; 52 attempts without success, repeated automatically" in said
+    assert "Jobs that failed" in said
     assert "Work 12, at most 12" in page
     assert "Waiting time, live queue median and 95th percentile" in said
     assert 'href="/queue?state=failed&amp;window=week#over-time"' in page

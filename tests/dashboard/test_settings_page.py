@@ -116,6 +116,23 @@ async def test_where_the_environment_forbids_backfill_the_page_says_that_the_swi
     assert "/settings/backfill-switch" not in page
 
 
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (ModelSettings(provider="anthropic", name="claude-haiku-4-5"), "Provider Anthropic Model claude-haiku-4-5"),
+        (
+            ModelSettings(provider="compatible", name="llama", base_url="http://127.0.0.1:1/v1"),
+            "Provider A server that speaks OpenAI's API Model llama Address http://127.0.0.1:1/v1",
+        ),
+    ],
+)
+async def test_the_provider_of_the_model_is_named_as_people_name_it(
+    tmp_path: Path, model: ModelSettings, said: str
+) -> None:
+    async with open_site(tmp_path / "home", model=model) as site:
+        assert said in unescape(text_of((await site.get("/settings")).text))
+
+
 @pytest.mark.req("PL-6")
 async def test_no_secret_of_the_settings_is_shown(tmp_path: Path) -> None:
     model = ModelSettings(provider="openai", name="gpt-4o-mini", api_key=SecretStr(SECRET))

@@ -32,6 +32,8 @@ from postroom.telemetry.metrics import meter
 _TABLE = archive_statistics.c
 _WHOLE = ""
 _EVERY_VALUE = 10**9
+_COUNTED = "all mail "
+"""Begins the stamps of shards whose counts have response times and mail without a sender."""
 _UNTIL_MAIL = timedelta(seconds=30)
 
 
@@ -266,7 +268,7 @@ def _summed(
 def _rows(part: statistics.ShardStatistics, now: datetime) -> list[Mapping[str, object]]:
     groups = part.groups or {}
     return [
-        _row(part.account, part.shard, kind, part.stamp, now, statistics.ranked(counts, _EVERY_VALUE))
+        _row(part.account, part.shard, kind, _COUNTED + part.stamp, now, statistics.ranked(counts, _EVERY_VALUE))
         for kind, counts in groups.items()
     ]
 
@@ -285,14 +287,13 @@ def _put(tx: Tx, rows: Sequence[Mapping[str, object]]) -> None:
 
 
 def _stamps(tx: Tx) -> dict[tuple[str, str], str]:
-    """Of every shard. One that was counted before there were response times has none, so it is counted again."""
-    kinds = (statistics.StatisticsBy.YEAR, statistics.RESPONSES)
-    query = select(_TABLE.account, _TABLE.shard, _TABLE.kind, _TABLE.stamp)
-    stamps: dict[tuple[str, str], str] = {}
-    for account, shard, kind, stamp in tx.execute(query.where(_TABLE.shard != _WHOLE, _TABLE.kind.in_(kinds))):
-        if kind == statistics.RESPONSES or (account, shard) not in stamps:
-            stamps[account, shard] = stamp if kind == statistics.RESPONSES else ""
-    return stamps
+    """Of every shard. One that was counted as an older Postroom did has none, so it is counted again."""
+    counted = (_TABLE.shard != _WHOLE, _TABLE.kind == statistics.StatisticsBy.YEAR)
+    rows = tx.execute(select(_TABLE.account, _TABLE.shard, _TABLE.stamp).where(*counted))
+    return {
+        (account, shard): stamp.removeprefix(_COUNTED) if stamp.startswith(_COUNTED) else ""
+        for account, shard, stamp in rows
+    }
 
 
 def _parts(tx: Tx, kind: str) -> list[tuple[str, bytes]]:

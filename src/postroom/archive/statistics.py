@@ -49,6 +49,11 @@ class Tally(NamedTuple):
         return Tally(self.messages + other.messages, self.bytes + other.bytes, self.attachments + other.attachments)
 
 
+def shown_value(by: StatisticsBy, value: str) -> str:
+    """For people; mail without the thing that is counted has an empty value."""
+    return value or ("(no sender)" if by in (StatisticsBy.SENDER, StatisticsBy.DOMAIN) else "none")
+
+
 Counts = dict[str, Tally]
 Groups = dict[str, Counts]
 """By kind: those of `StatisticsBy`, and RESPONSES."""

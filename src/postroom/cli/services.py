@@ -135,7 +135,7 @@ def _model(app: App) -> str:
     problem = model_problem(settings, app.vault)
     if problem is not None:
         return f"not called, rules decide alone: {problem}"
-    return "none: rules decide alone" if settings.provider is None else f"{settings.name} ({settings.provider})"
+    return "none: rules decide alone" if settings.provider is None else settings.described
 
 
 async def _greet(app: App, url: str, link: str | None) -> None:

@@ -11,7 +11,7 @@ from dataclasses import fields, is_dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.cells import cell_len
@@ -21,6 +21,9 @@ from rich.text import Text
 
 from postroom.domain.clock import DURATION_EXAMPLES, as_amount, parse_duration, require_utc
 from postroom.domain.errors import BadInput
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn
 
 # A pipe has no width of its own; a program that reads it wants whole cells.
 console = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 300)
@@ -32,6 +35,13 @@ _NARROWEST = 12
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would happen, and change nothing.")]
+
+
+def progress_bar(*columns: str | ProgressColumn) -> Progress:
+    """Shown while its block lasts, on the error stream; nothing at all, not even a line's end, if that is a pipe."""
+    from rich.progress import Progress
+
+    return Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal)
 
 
 def print_json(value: Any) -> None:

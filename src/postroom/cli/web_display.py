@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
-from postroom.cli.terminal import console, errors, print_table, printable, shown
+from postroom.cli.terminal import console, errors, print_table, printable, progress_bar, shown
 from postroom.web.evidence import Evidence, EvidenceHit, EvidenceText
 from postroom.web.probing import FoundSource
 from postroom.web.runs import Run, RunStatus
@@ -60,7 +60,7 @@ def progress_of(run: Run) -> Iterator[Callable[[Run], None]]:
         TextColumn("{task.fields[counts]}", markup=False),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=errors, transient=True) as bar:
+    with progress_bar(*columns) as bar:
         task = bar.add_task("", total=run.max_urls, completed=run.discovered_count, counts=_counts(run))
         waiting = WaitingLines()
 

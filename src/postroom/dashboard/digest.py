@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from postroom.accounts.account import AccountStatus, list_accounts
 from postroom.app.digest.counts import DigestCounts, DigestKind, DigestPeriod, NamedCount, count_digest, zone_of
-from postroom.app.digest.letter import DONE, ORIGIN_NAMES, TIER_NAMES, by_origin, category_name
+from postroom.app.digest.letter import ORIGIN_NAMES, TIER_NAMES, by_origin, category_name, what_was_done
 from postroom.app.owner_tools.counting_tools import digest_reply
 from postroom.archive.statistics import StatisticsBy, search_for
 from postroom.contract.agent import DigestReply
@@ -71,7 +71,7 @@ async def digest_page(here: Here, wanted: Annotated[DigestQuery, Query()]) -> Re
         settings=here.app.settings.digest,
         tier_names=TIER_NAMES,
         done=[
-            (ORIGIN_NAMES[origin], [(DONE[each.type], each.count) for each in mine])
+            (ORIGIN_NAMES[origin], [(what_was_done(each), each.count) for each in mine])
             for origin, mine in by_origin(view.counts.done).items()
         ],
         categories=[NamedCount(category_name(each.name), each.count) for each in view.counts.categories],

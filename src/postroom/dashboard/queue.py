@@ -53,6 +53,7 @@ class JobRow:
     id: str
     type: str
     state: JobState
+    phase: JobPhase
     queue: QueueName
     tier: Tier
     attempts: int
@@ -105,6 +106,7 @@ class JobLink:
 @dataclass(frozen=True, slots=True)
 class JobDetail:
     job: JobRecord
+    phase: JobPhase
     steps: list[StepRecord]
     can_retry: bool
     can_cancel: bool
@@ -197,7 +199,15 @@ def job_detail(tx: Tx, job_id: str) -> JobDetail:
     job, steps = show_job(tx, job_id)
     can_retry = job.state in (JobState.FAILED, JobState.CANCELED)
     can_cancel = job.state in (JobState.QUEUED, JobState.RUNNING)
-    return JobDetail(job, steps, can_retry, can_cancel, list(_links(tx, job.payload)))
+    is_ready = tx.execute(select(jobs.c.ready).where(jobs.c.id == job.id)).scalar_one()
+    phase = _phase(job.state, is_ready=is_ready)
+    return JobDetail(job, phase, steps, can_retry, can_cancel, list(_links(tx, job.payload)))
+
+
+def _phase(state: JobState, *, is_ready: bool) -> JobPhase:
+    if state is JobState.QUEUED:
+        return JobPhase.WAITING if is_ready else JobPhase.SCHEDULED
+    return JobPhase(state)
 
 
 _PLACES = {
@@ -263,6 +273,7 @@ def _row(row: Any) -> JobRow:
         id=row.id,
         type=row.type,
         state=JobState(row.state),
+        phase=_phase(JobState(row.state), is_ready=row.ready),
         queue=QueueName(row.queue_name),
         tier=Tier(row.policy_tier),
         attempts=row.attempts,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated
@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 
 from postroom.dashboard.context import Here, api_router, permits
 from postroom.dashboard.display.charts import Chart, Track, columns_over_time, lines_over_time
-from postroom.dashboard.display.formatting import count, duration, money, percent
+from postroom.dashboard.display.formatting import count, duration, money, percent, plural
 from postroom.dashboard.forms import query_of
 from postroom.db import Tx
 from postroom.db.series import StoredBucket, read_buckets
@@ -155,6 +155,8 @@ class SeriesPanel:
     """The height of the chart, in words."""
     rows: list[tuple[datetime, str, list[str]]]
     """When, in words too, and the values as they are said; the newest first."""
+    nothing: str = "No data in this period"
+    """What it says where nothing was recorded."""
 
     @property
     def since(self) -> str:
@@ -285,9 +287,17 @@ def queue_panels(reading: SeriesReading, *, briefly: bool = False) -> list[Serie
     for name, queue in list(_QUEUES.items())[: 1 if briefly else None]:
         head = f"wait-{queue}", f"Waiting time, {name.lower()} queue", "median and 95th percentile"
         panels.append(_panel(window, starts, head, _times(reading, Series(f"queue.wait.{queue}")), duration))
-    ended = {"Failed": _counts(reading, Series.JOBS_FAILED), "Retried": _counts(reading, Series.JOBS_RETRIED)}
-    summary = f"{_number(sum(ended['Failed']))} failed, {_number(sum(ended['Retried']))} retried"
-    return [*panels, _panel(window, starts, ("failures", "Failures", summary), ended, _number, stacked=True)]
+    failed, repeated = _counts(reading, Series.JOBS_FAILED), _counts(reading, Series.JOBS_RETRIED)
+    head = "failures", "Failures", _failures(round(sum(failed)), round(sum(repeated)))
+    ended = {"Jobs that failed": failed, "Attempts to repeat": repeated}
+    ends = _panel(window, starts, head, ended, _number, stacked=True)
+    return [*panels, replace(ends, nothing=head[2])]
+
+
+def _failures(failed: int, repeated: int) -> str:
+    """Whether anything is wrong: an attempt that is repeated needs no one, a job that failed may."""
+    attempts = f"; {plural(repeated, 'attempt')} without success, repeated automatically" if repeated else ""
+    return f"{plural(failed, 'job') if failed else 'No job'} failed{attempts}"
 
 
 def sync_panels(reading: SeriesReading) -> list[SeriesPanel]:

@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from postroom.contract.agent import SEARCH, SearchedMessage
 from postroom.db import Tx
 from postroom.db.tables.web import evidence_texts
-from postroom.demo.demo_session import DEMO_CALLER, DemoSession
+from postroom.demo.demo_session import DEMO_CALLER, DemoSession, SoFar
 from postroom.demo.stand_ins import DOCTOR, SOURCE
 from postroom.domain.money import Micros, format_dollars
 from postroom.domain.terms import BackfillStatus
@@ -64,11 +64,11 @@ async def archive_the_mailbox(scene: DemoSession) -> ArchivingResult:
     account, _ = await scene.app.take_in(grant, scene.who)
     seen: list[int] = []
 
-    async def is_synced() -> SyncStatus | None:
+    async def is_synced() -> SyncStatus | SoFar:
         status = await scene.read(lambda tx: status_of(tx, account, clock.now()))
         if status.watermark and (not seen or status.watermark > seen[-1]):
             seen.append(status.watermark)
-        return status if status.phase == UP_TO_DATE else None
+        return status if status.phase == UP_TO_DATE else SoFar((status.watermark, status.counters.get("stored")))
 
     status = await scene.until(is_synced, "the first sync")
     took = clock.monotonic() - begun
@@ -164,10 +164,12 @@ class _BegunRecovery:
         """The job runs until it is over and every message is paid for."""
         most = [Micros(0)]
 
-        async def has_ended() -> BackfillView | None:
+        async def has_ended() -> BackfillView | SoFar:
             view = await scene.app.backfill.show(self.job_id)
             most.append(view.today.total)
-            return view if view.job.status in _ENDED and not view.today.reserved else None
+            if view.job.status in _ENDED and not view.today.reserved:
+                return view
+            return SoFar((view.job.rows_processed, view.job.rows_skipped, view.today.settled))
 
         view = await scene.until(has_ended, f"the backfill of {self.wanted}")
         return RecoveredMail(self.wanted, self.estimate, view.job, view.today.settled, max(most))
@@ -209,15 +211,15 @@ async def follow_a_web_source(scene: DemoSession) -> Followed:
     web = scene.app.web
     begun = await web.hand_over(scene.who, NewRun(sources=[SOURCE], mode=EndpointMode.SITEMAP, max_urls=_CAP))
 
-    async def has_ended() -> Run | None:
+    async def has_ended() -> Run | SoFar:
         run = await web.show(begun.id)
-        return run if run.status in (RunStatus.COMPLETED, RunStatus.FAILED) else None
+        return run if run.status in (RunStatus.COMPLETED, RunStatus.FAILED) else SoFar(run.counters)
 
     run = await scene.until(has_ended, "the web source to be walked")
 
-    async def is_kept() -> int | None:
+    async def is_kept() -> int | SoFar:
         kept = await scene.read(_readable)
-        return kept if kept >= run.queued_count else None
+        return kept if kept >= run.queued_count else SoFar(kept)
 
     kept = await scene.until(is_kept, "the documents of the web source")
     hits = await scene.read(lambda tx: search(tx, EVIDENCE_QUERY, scene.app.clock.now(), limit=100))

@@ -19,7 +19,7 @@ from postroom.db import Tx
 from postroom.db.tables.mail import messages
 from postroom.db.tables.queue import jobs
 from postroom.db.tables.triage import decisions
-from postroom.demo.demo_session import DemoSession
+from postroom.demo.demo_session import DemoSession, SoFar
 from postroom.demo.stand_ins import ARRIVALS, CONFIRMATION, FOR_RULES, MORNING, OFFER, PRIZE, RULES
 from postroom.domain.actions import ActionStatus, ActionType, LabelParameters
 from postroom.domain.extras import Extra, ExtraMissing, is_installed
@@ -71,9 +71,9 @@ class Morning:
 async def a_burst_in_the_morning(scene: DemoSession) -> Morning:
     ids = scene.deliver(*MORNING)
 
-    async def all_decided() -> Morning | None:
+    async def all_decided() -> Morning | SoFar:
         served = await scene.read(lambda tx: _served(tx, ids))
-        return Morning(tuple(served)) if len(served) == len(ids) else None
+        return Morning(tuple(served)) if len(served) == len(ids) else SoFar(len(served))
 
     return await scene.until(all_decided, "the morning's mail to be decided")
 
@@ -171,9 +171,9 @@ async def rules_and_model(scene: DemoSession) -> Decisions:
     ids = scene.deliver(*(ARRIVALS if has_model else FOR_RULES))
     left_out = "" if has_model else ExtraMissing(Extra.MODELS, "skipped: asking a model").message
 
-    async def settled() -> Decisions | None:
+    async def settled() -> Decisions | SoFar:
         decided = await scene.read(lambda tx: _decided(tx, ids))
-        return Decisions(tuple(decided), left_out) if len(decided) == len(ids) else None
+        return Decisions(tuple(decided), left_out) if len(decided) == len(ids) else SoFar(len(decided))
 
     return await scene.until(settled, "the new mail to be decided")
 

@@ -34,6 +34,13 @@ _MOST_LOOKED_AT, _MOST_REPORTED = 100, 2
 
 
 @dataclass(frozen=True)
+class SoFar:
+    """Not there yet. As long as this changes, it is worth waiting for, on a slow computer too."""
+
+    amount: object
+
+
+@dataclass(frozen=True)
 class DemoSession:
     app: App
     outside: StandIns
@@ -70,18 +77,24 @@ class DemoSession:
         """As the mailbox has them, by name, asked behind Gmail's back."""
         return self.outside.gmail.control.labels_of(gmail_id)
 
-    async def until(self, look: Callable[[], Awaitable[T | None]], what: str) -> T:
-        """Look until there is something to see. It always comes soon; if not, something is broken."""
+    async def until(self, look: Callable[[], Awaitable[T | SoFar | None]], what: str) -> T:
+        """Look until there is something to see. While nothing moves, patience ends; then something is broken."""
+        seen: object = None
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(_PATIENCE_S) as patience:
                 while True:
-                    if (found := await look()) is not None:
+                    found = await look()
+                    if found is not None and not isinstance(found, SoFar):
                         return found
+                    if found != seen:
+                        seen = found
+                        patience.reschedule(asyncio.get_running_loop().time() + _PATIENCE_S)
                     await asyncio.sleep(_LOOK_AGAIN_S)
         except TimeoutError:
             troubles = await self.read(_troubles)
             said = f" Its jobs say: {'; '.join(troubles)}" if troubles else ""
-            raise Fatal(f"The demonstration waited {_PATIENCE_S:.0f} seconds for {what}, in vain.{said}") from None
+            where = f"The demonstration waited for {what}, and nothing moved for {_PATIENCE_S:.0f} seconds."
+            raise Fatal(f"{where}{said}") from None
 
 
 def _troubles(tx: Tx) -> list[str]:

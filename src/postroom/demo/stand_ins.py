@@ -165,7 +165,7 @@ def _settings(outside: StandIns) -> dict[str, dict[str, Any]]:
         "sync": {"rps_start": 50.0, "rps_max": 100.0},
         "model": {
             "provider": "compatible",
-            "name": "simulated-model",
+            "name": "Simulated model (its answers are made up)",
             "base_url": outside.model.url,
             "api_key": outside.model.token,
             "input_price": "0.30",

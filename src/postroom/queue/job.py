@@ -135,6 +135,13 @@ class Settlement:
         """Done, with nothing to say but a result: how most attempts end."""
         return self.state is JobState.COMPLETED and self.error is None
 
+    @property
+    def outcome(self) -> str:
+        """In a word, for counting. A job that comes back without an error only waits: nothing went wrong."""
+        if self.state is not JobState.QUEUED:
+            return self.state
+        return "put_back" if self.error is None else "retried"
+
 
 @cache
 def plain_completion(attempt: int) -> Settlement:

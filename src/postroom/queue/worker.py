@@ -437,14 +437,13 @@ class Worker:
     def _report(self, settlements: list[tuple[ClaimedJob, Settlement]], turn: ClaimTurn) -> None:
         counts = Counter[tuple[str, str]]()
         for job, settlement in settlements:
-            retried = settlement.state is JobState.QUEUED
             if job.id in turn.refused:
                 log.warning("job.settlement_refused", job=job.id, job_type=job.type)
                 counts[job.type, "refused"] += 1
                 continue
-            counts[job.type, "retried" if retried else settlement.state] += 1
+            counts[job.type, settlement.outcome] += 1
             if settlement.error is not None:
-                event = "job.will_retry" if retried else "job.failed"
+                event = "job.will_retry" if settlement.state is JobState.QUEUED else "job.failed"
                 log.warning(event, job=job.id, job_type=job.type, attempt=job.attempt, error=settlement.error)
         for stale in turn.recovered:
             log.warning("job.recovered", job=stale.job_id, job_type=stale.type, state=stale.state, reason=stale.reason)

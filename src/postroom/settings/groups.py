@@ -345,6 +345,18 @@ class ModelSettings(SettingsGroup):
             raise ValueError("model.input_price and model.output_price are set both or neither")
         return self
 
+    @property
+    def provider_name(self) -> str:
+        """For people: whose API it is."""
+        names = {"openai": "OpenAI", "anthropic": "Anthropic"}
+        return names.get(str(self.provider), "a server that speaks OpenAI's API")
+
+    @property
+    def described(self) -> str:
+        """For people: the model and where it is, in one line."""
+        address = f" ({self.base_url})" if self.base_url else ""
+        return f"{self.name} at {self.provider_name}{address}"
+
 
 class LearningSettings(SettingsGroup):
     """Local triage that learns from the model and from you, and decides by itself what it has proven to know."""

@@ -94,7 +94,7 @@ def examine_model(settings: ModelSettings, vault: Vault) -> list[Finding]:
     """Whether the model is configured, installed, and has a key and a price. No call is made."""
     if settings.provider is None:
         return [_found(CheckVerdict.OK, "No model is configured; rules decide alone.")]
-    name = f"{settings.name} ({settings.provider})"
+    name = settings.described
     if not is_installed(Extra.MODELS):
         return [_found(CheckVerdict.FAILED, f"{name} cannot be asked. {ExtraMissing(Extra.MODELS, _ASKING).message}")]
     return [_found(CheckVerdict.OK, f"{name} is configured."), _judge_key(settings, vault), _judge_price(settings)]
@@ -110,7 +110,7 @@ def _judge_key(settings: ModelSettings, vault: Vault) -> Finding:
     if settings.provider == "compatible":
         return _found(CheckVerdict.OK, f"No key is set; {settings.base_url} may not want one.")
     remedy = "Store it with `postroom account model-key`, or set POSTROOM_MODEL__API_KEY and restart Postroom."
-    return _found(CheckVerdict.FAILED, f"{settings.provider} needs a key, and none is set.", remedy)
+    return _found(CheckVerdict.FAILED, f"{settings.provider_name} needs a key, and none is set.", remedy)
 
 
 def _judge_price(settings: ModelSettings) -> Finding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,11 +14,12 @@ from sqlalchemy import update
 
 from postroom.accounts.mailbox_state import labels_of
 from postroom.actions.undo import why_not_now
+from postroom.app.digest.counts import DigestKind, DigestPeriod, count_digest
 from postroom.db import Tx
 from postroom.db.tables.queue import job_steps
 from postroom.db.tables.triage import action_links, actions
 from postroom.domain.actions import ActionStatus as S
-from postroom.domain.actions import Origin
+from postroom.domain.actions import ActionType, Origin
 from postroom.domain.errors import BadInput
 from postroom.mailboxes.limiter import Limiter
 from postroom.mailboxes.ports import PriorityLane
@@ -90,6 +92,18 @@ async def test_after_the_undo_the_labels_are_those_of_before(scene: ActionScene,
     await scene.work()
     for gmail_id, action_id, labels, name in told:
         assert scene.labels(gmail_id) == labels, (name, (await scene.action(action_id)).undo_hint)
+
+
+@pytest.mark.req("UX-3")
+async def test_the_digest_counts_an_undo_by_what_it_took_back(scene: ActionScene) -> None:
+    for name, parameters, before in (("archive", {}, ["INBOX"]), ("apply_label", {"label": "Receipts"}, ["INBOX"])):
+        _, action = await scene.do(name, *before, **parameters)
+        await scene.undo(action.id)
+    today = DigestPeriod.current(DigestKind.DAY, scene.clock.now(), ZoneInfo("UTC"))
+    counted = await scene.database.read(lambda tx: count_digest(tx, today))
+    undone = {each.type: each.count for each in counted.done if each.origin is Origin.UNDO}
+    assert undone == {ActionType.ARCHIVE: 1, ActionType.APPLY_LABEL: 1}
+    assert sum(each.count for each in counted.done) == 4
 
 
 @on_sqlite

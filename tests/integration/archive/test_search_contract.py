@@ -59,6 +59,15 @@ def test_ages_count_back_from_the_clock(archive_place: ArchiveBackend, search: S
     assert subjects(search.search("newer_than:2d")) == ["Letter 9", "Letter 8"]
 
 
+def test_a_year_alone_begins_at_its_first_day(archive_place: ArchiveBackend, search: Search) -> None:
+    put(archive_place, [prepared_mail(number) for number in (0, 400)])  # over two years
+    year = (FIRST_DAY + timedelta(days=400)).year
+    assert subjects(search.search(f"before:{year}")) == ["Letter 0"]
+    assert subjects(search.search(f"after:{year}")) == ["Letter 400"]
+    assert subjects(search.search("after:1950 before:9999")) == ["Letter 400", "Letter 0"]
+    assert subjects(search.search("before:1950")) == []
+
+
 def test_pages_go_on_where_they_ended_although_mail_comes_in_between(
     archive_place: ArchiveBackend, search: Search
 ) -> None:

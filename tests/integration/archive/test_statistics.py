@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from sqlalchemy import delete
+from sqlalchemy import delete, func, update
 
 from postroom.app.archive_statistics import (
     count_archive,
@@ -30,6 +30,7 @@ from postroom.archive.statistics import (
     response_counts,
     response_times,
     responses_by_person,
+    shown_value,
 )
 from postroom.db import Database, connect
 from postroom.db.tables.reports import archive_statistics
@@ -136,13 +137,27 @@ async def test_how_long_replies_take_is_known_of_the_owner_and_of_others(
     assert (await control.read(lambda tx: read_responses(tx, None, 1))).rows == [everyone, ann]
 
 
-async def test_shards_that_were_counted_before_there_were_response_times_are_counted_again(
+async def test_mail_without_a_sender_is_counted_too(control: Database, archive_place: ArchiveBackend) -> None:
+    raw = f"To: {ME}\r\nSubject: nobody\r\nMessage-ID: <9@x.example>\r\n\r\nHello\r\n".encode()
+    received = datetime(2024, 7, 2, tzinfo=UTC)
+    nobody = IncomingMail(raw, Provenance.API, "180000000000000a", "t9", frozenset(), received)
+    store(archive_place, [*MAIL, nobody])
+    await count_archive(control, archive_place, CLOCK)
+    for by in (StatisticsBy.SENDER, StatisticsBy.DOMAIN):
+        counts = await messages(control, by)
+        assert counts[""] == 1
+        assert sum(counts.values()) == 5
+        assert shown_value(by, "") == "(no sender)"
+
+
+async def test_shards_that_an_older_postroom_counted_are_counted_again(
     control: Database, archive_place: ArchiveBackend
 ) -> None:
     store(archive_place, CONVERSATION)
     counted = await count_archive(control, archive_place, CLOCK)
-    old = delete(archive_statistics).where(archive_statistics.c.kind == RESPONSES)
-    await control.write(lambda tx: tx.execute(old) and None)
+    responses = delete(archive_statistics).where(archive_statistics.c.kind == RESPONSES)
+    unmarked = update(archive_statistics).values(stamp=func.replace(archive_statistics.c.stamp, "all mail ", ""))
+    await control.write(lambda tx: tx.execute(responses) and tx.execute(unmarked) and None)
     assert await count_archive(control, archive_place, CLOCK) == counted
     assert (await control.read(lambda tx: read_responses(tx, None, 10))).people == 2
 

@@ -156,6 +156,7 @@ def test_a_file_goes_in_and_comes_out_the_same(home: Path, tmp_path: Path) -> No
 @pytest.mark.req("JB-19")
 def test_a_rule_is_tried_before_it_is_saved(archive: Path) -> None:
     done = rules("try", "--from", "shop1@shop.example", "--do", "archive", "--do", "apply_label=Receipts", "--json")
+    assert done.stderr == "", "a bar that nobody sees leaves no empty line"
     found = done.json
     assert (found["looked_at"], found["matched"], found["passed_over"]["own"]) == (9, 4, 1)
     assert [mail["subject"] for mail in found["messages"]] == [f"Receipt {number}" for number in (7, 5, 3, 1)]

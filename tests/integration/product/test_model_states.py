@@ -41,7 +41,7 @@ def test_the_state_of_a_model_is_told_without_a_call(tmp_path: Path, monkeypatch
     assert model_problem(ModelSettings(), vault) is None
     problem = model_problem(NO_KEY, vault)
     assert problem is not None
-    assert "openai needs a key" in problem
+    assert "OpenAI needs a key" in problem
     assert "postroom account model-key" in problem
     assert "Set model.input_price and model.output_price" in (model_problem(NO_PRICE, vault) or "")
     vault.put(VAULT_ENTRY, b"sk-kept")
@@ -85,7 +85,7 @@ async def test_up_starts_without_a_key_and_says_in_one_line_what_is_missing(tmp_
     assert code == 0, log
     assert "Traceback" not in log
     [line] = [line for line in log.splitlines() if "model.not_asked" in line]
-    assert "openai needs a key" in line
+    assert "OpenAI needs a key" in line
 
 
 def configured(monkeypatch: pytest.MonkeyPatch, sim: ModelSim, **changes: Any) -> None:
@@ -138,7 +138,10 @@ async def test_the_doctor_has_findings_for_the_model(home: Path, monkeypatch: py
         configured(monkeypatch, sim)
         done = await postroom("doctor")
         assert done.code == 0
-        assert "simulated-small (compatible) is configured." in done.stdout
+        assert (
+            f"simulated-small at a server that speaks OpenAI's API ({sim.url}) is configured."
+            in done.stdout.replace("\n", " ")
+        )
         assert "Its price is known" in done.stdout
         assert not sim.responder.prompts
         done = await postroom("doctor", "--call-model")
@@ -149,4 +152,4 @@ async def test_the_doctor_has_findings_for_the_model(home: Path, monkeypatch: py
     monkeypatch.delenv("POSTROOM_MODEL__API_KEY")
     done = await postroom("doctor")
     assert done.code == 1
-    assert "openai needs a key, and none is set." in done.stdout
+    assert "OpenAI needs a key, and none is set." in done.stdout

@@ -27,7 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "queue_name": set(QueueName),
     "starvation_override": {"true", "false"},
     "job_type": {"noop", *(job_type.name for job_type in CATALOGUE)},
-    "outcome": {"completed", "failed", "retried", "refused", "canceled"},
+    "outcome": {"completed", "failed", "retried", "put_back", "refused", "canceled"},
 }
 
 

@@ -102,6 +102,16 @@ def test_the_letter_goes_from_the_owner_to_the_owner_and_is_marked_as_automatic(
     assert letter.headers.get(REPORT_HEADER) == "day-2026-11-16"
 
 
+def test_an_undo_says_what_was_taken_back() -> None:
+    taken_back = (
+        ActionCount(Origin.UNDO, ActionType.APPLY_LABEL, 2),
+        ActionCount(Origin.UNDO, ActionType.ARCHIVE, 1),
+        ActionCount(Origin.UNDO, ActionType.UNSUBSCRIBE, 1),
+    )
+    said = digest_text(replace(COUNTS, done=taken_back), None)
+    assert "Undo: 2 label taken back, 1 moved back to the inbox, 1 undone: unsubscribed from\n" in said
+
+
 def test_everything_that_can_be_counted_has_a_name() -> None:
     assert set(DONE) == set(ActionType)
     assert set(ORIGIN_NAMES) == set(Origin)

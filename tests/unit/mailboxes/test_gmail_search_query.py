@@ -28,6 +28,12 @@ def test_an_end_before_1973_is_moved_to_the_first_second_that_cannot_be_taken_fo
     assert search_query(Span(0, 5)) == f"before:{SHORTEST_EPOCH}"
 
 
+def test_a_year_alone_is_sent_as_a_day_so_that_it_cannot_be_taken_for_seconds() -> None:
+    assert search_query(None, "(invoice Before:2030) -after:2019") == "(invoice Before:2030/01/01) -after:2019/01/01"
+    left = 'after:2019/05/01 before:1700000000 "after:2019" subject:after:2019 after:20'
+    assert search_query(None, left) == left
+
+
 def test_further_terms_follow_and_empty_ones_leave_nothing_behind() -> None:
     assert search_query(Span(1_700_000_000), "-in:sent", "", "(invoice)") == "after:1699999999 -in:sent (invoice)"
     assert search_query(None, "", "in:sent") == "in:sent"

@@ -56,6 +56,21 @@ def test_a_fatal_error_stops_at_once(error: Exception) -> None:
     assert "no" in result.error
 
 
+@pytest.mark.parametrize(
+    ("ended", "counted"),
+    [
+        (Succeeded(), "completed"),
+        (Raised(Fatal("no")), "failed"),
+        (Raised(Retryable("throttled")), "retried"),
+        (TimedOut(timedelta(seconds=1)), "retried"),
+        (Raised(Postponed(timedelta(minutes=1))), "put_back"),
+        (Interrupted(), "put_back"),
+    ],
+)
+def test_a_job_that_only_waits_is_not_counted_as_retried(ended: Outcome, counted: str) -> None:
+    assert settled(ended).outcome == counted
+
+
 @pytest.mark.req("JB-4")
 def test_retry_after_wins_over_the_back_off() -> None:
     result = settled(Raised(Retryable("busy", retry_after=timedelta(minutes=7))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, datetime
 
 import pytest
 
@@ -10,6 +11,7 @@ from postroom.domain.model_costs import TokenCounts
 from postroom.domain.money import Micros
 from postroom.sim.model.answers import arguments_text, invent
 from postroom.sim.model.chat import ChatRequest, ChatTool
+from postroom.triage.asking import QuotableMail, model_question, read_sentences
 from postroom.triage.choices import ToolOffer, read_answer
 from postroom.triage.prompt import Briefing, question_about
 from postroom.triage.questions import ModelAnswer, ModelQuestion, ToolCall
@@ -20,6 +22,7 @@ OFFER = ToolOffer(
     on_message=frozenset({"INBOX", "UNREAD", "STARRED", "TRASH", "Travel"}),
     forward_to=("books@example.org",),
 )
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
 NEWSLETTER = {"List-Unsubscribe": "<https://x.example/off>"}
 
 
@@ -65,3 +68,21 @@ def test_a_tool_that_is_asked_for_by_name_is_called_with_arguments_that_fit(tool
 
 def test_where_no_tool_may_be_called_it_talks() -> None:
     assert called(request_for(question(Injection("honest", "Hello")), "none")) is None
+
+
+def test_a_question_about_mail_is_answered_with_its_own_words() -> None:
+    mails = [
+        QuotableMail(name, NOW, "ann@example.org", f"Plan {name}", text)
+        for name, text in (("a", "We meet at <ten> in room 5. " * 30), ("b", ""), ("c", "A third letter."))
+    ]
+    asked = model_question("When do we meet?", mails, NOW)
+    made = invent(request_for(asked), seed=1)
+    call = ToolCall(str(made.tool), arguments_text(made))
+    answer = ModelAnswer((call,), "", "m", TokenCounts(1, 1), Micros(1), 1, False, is_simulated=True)
+    checked = read_sentences(answer, "When do we meet?", mails)
+    assert checked.dropped == 0
+    assert [each.mail.source for each in checked.sentences] == ["a", "b"]
+    assert checked.sentences[0].quote.startswith("We meet at <ten> in room 5.")
+    assert all("Simulated" in each.text for each in checked.sentences)
+    nothing = invent(request_for(model_question("When do we meet?", [], NOW)), seed=1)
+    assert nothing.arguments == {"sentences": []}

@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Select, func, select
 from postroom.accounts.account import find_account
 from postroom.db import Tx
 from postroom.db.tables.mail import messages
-from postroom.db.tables.triage import actions, model_calls
+from postroom.db.tables.triage import action_links, actions, model_calls
 from postroom.domain.actions import ActionStatus, ActionType, Origin
 from postroom.domain.terms import TIERS, Tier
 from postroom.settings import Settings
@@ -118,6 +118,7 @@ class NamedCount:
 class ActionCount:
     origin: Origin
     type: ActionType
+    """Of an undo, that of the action that it took back."""
     count: int
 
 
@@ -224,9 +225,11 @@ def _of_mailbox(tx: Tx, mailbox: str | None) -> _Conditions:
 
 
 def _done(tx: Tx, span: _Span, mailbox: str | None) -> tuple[ActionCount, ...]:
-    number = func.count()
-    by = (actions.c.origin, actions.c.type)
+    undone, number = actions.alias("undone"), func.count()
+    by = (actions.c.origin, func.coalesce(undone.c.type, actions.c.type))
     query = _finished(tx, span, mailbox, ActionStatus.COMPLETED).with_only_columns(*by, number).group_by(*by)
+    taken_back = actions.outerjoin(action_links, action_links.c.cause_action_id == actions.c.id)
+    query = query.select_from(taken_back.outerjoin(undone, undone.c.id == action_links.c.effect_action_id))
     rows = tx.execute(query.order_by(number.desc(), *by))
     return tuple(ActionCount(Origin(origin), ActionType(kind), int(count)) for origin, kind, count in rows)
 

@@ -38,6 +38,18 @@ DONE: Mapping[ActionType, str] = {
     ActionType.AUTO_REPLY: "replied to",
     ActionType.UNSUBSCRIBE: "unsubscribed from",
 }
+_UNDONE: Mapping[ActionType, str] = {
+    ActionType.ARCHIVE: "moved back to the inbox",
+    ActionType.APPLY_LABEL: "label taken back",
+    ActionType.REMOVE_LABEL: "label put back",
+    ActionType.MARK_READ: "marked as unread again",
+    ActionType.MARK_UNREAD: "marked as read again",
+    ActionType.STAR: "star taken back",
+    ActionType.UNSTAR: "star put back",
+    ActionType.TRASH: "taken back from the trash",
+    ActionType.RESTORE: "moved back to the trash",
+    ActionType.SNOOZE: "snooze taken back",
+}
 _LONGEST_NAME = 60
 
 
@@ -45,6 +57,11 @@ def category_name(name: str) -> str:
     """`finance` is Finance."""
     text = name.replace("_", " ")
     return f"{text[:1].upper()}{text[1:]}" if text else "Other mail"
+
+
+def what_was_done(counted: ActionCount) -> str:
+    done = DONE[counted.type]
+    return done if counted.origin is not Origin.UNDO else _UNDONE.get(counted.type, f"undone: {done}")
 
 
 def by_origin(done: Sequence[ActionCount]) -> dict[Origin, list[ActionCount]]:
@@ -101,7 +118,7 @@ def _done_lines(counts: DigestCounts) -> Iterator[str]:
     total = sum(each.count for each in counts.done)
     yield f"{_plural(total, 'action')} done" if total else "No action taken"
     for origin, mine in by_origin(counts.done).items():
-        yield f"  {ORIGIN_NAMES[origin]}: {', '.join(f'{each.count:,} {DONE[each.type]}' for each in mine)}"
+        yield f"  {ORIGIN_NAMES[origin]}: {', '.join(f'{each.count:,} {what_was_done(each)}' for each in mine)}"
     if counts.failed:
         yield f"  {_plural(counts.failed, 'action')} failed"
 

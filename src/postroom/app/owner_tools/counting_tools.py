@@ -7,7 +7,7 @@ from typing import Any
 
 from postroom.app.archive_statistics import ArchiveStatistics, count_archive, read_statistics
 from postroom.app.digest.counts import DigestCounts, DigestKind, DigestPeriod, count_digest, zone_of
-from postroom.app.digest.letter import DONE, ORIGIN_NAMES, TIER_NAMES, category_name
+from postroom.app.digest.letter import ORIGIN_NAMES, TIER_NAMES, category_name, what_was_done
 from postroom.archive.backend import ArchiveBackend
 from postroom.archive.statistics import StatisticsBy
 from postroom.contract import agent as contract
@@ -80,7 +80,7 @@ def digest_reply(counts: DigestCounts) -> contract.DigestReply:
         top_senders=[named(name=each.name, count=each.count) for each in counts.senders],
         recovered=counts.recovered,
         done=[
-            contract.DoneReply(by=ORIGIN_NAMES[each.origin], what=DONE[each.type], count=each.count)
+            contract.DoneReply(by=ORIGIN_NAMES[each.origin], what=what_was_done(each), count=each.count)
             for each in counts.done
         ],
         failed=counts.failed,

@@ -60,8 +60,8 @@ from postroom.domain.ids import new_id
 _TALLY = "count(*), coalesce(sum(m.size), 0), count(*) FILTER (WHERE m.has_attachment)"
 _DATE = "timezone('UTC', to_timestamp(m.date_ms / 1000.0))"
 _STATEMENTS = {
-    StatisticsBy.SENDER: f"SELECT r.value ->> 1, {_TALLY} FROM archive.{{table}} m, "
-    "jsonb_array_elements(m.recipients) r WHERE r.value ->> 0 = 'from' GROUP BY 1",
+    StatisticsBy.SENDER: f"SELECT r.value ->> 1, {_TALLY} FROM archive.{{table}} m "
+    "LEFT JOIN jsonb_array_elements(m.recipients) r ON r.value ->> 0 = 'from' GROUP BY 1",
     StatisticsBy.MONTH: f"SELECT to_char({_DATE}, 'YYYY-MM'), {_TALLY} FROM archive.{{table}} m GROUP BY 1",
     StatisticsBy.HOUR: f"SELECT to_char({_DATE}, 'HH24'), {_TALLY} FROM archive.{{table}} m GROUP BY 1",
     StatisticsBy.SIZE: f"SELECT {SIZE_NUMBER.format(size='m.size')}, {_TALLY} FROM archive.{{table}} m GROUP BY 1",

@@ -48,8 +48,8 @@ from postroom.settings import ArchiveSettings
 
 _TALLY = "count(*), sum(m.size), sum(m.has_attachment)"
 _STATEMENTS = {
-    StatisticsBy.SENDER: f"SELECT r.address, {_TALLY} FROM messages m JOIN recipients r USING (id) "
-    "WHERE r.kind = 'from' GROUP BY r.address",
+    StatisticsBy.SENDER: f"SELECT r.address, {_TALLY} FROM messages m "
+    "LEFT JOIN recipients r ON r.id = m.id AND r.kind = 'from' GROUP BY r.address",
     StatisticsBy.MONTH: f"SELECT strftime('%Y-%m', m.date_ms / 1000, 'unixepoch') AS month, {_TALLY} "
     "FROM messages m GROUP BY month",
     StatisticsBy.HOUR: f"SELECT strftime('%H', m.date_ms / 1000, 'unixepoch') AS hour, {_TALLY} "

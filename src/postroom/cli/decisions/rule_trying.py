@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 from rich.text import Text
 
 from postroom import settings
@@ -24,7 +24,7 @@ from postroom.archive.messages import ArchivedMessage
 from postroom.archive.service import open_archive
 from postroom.cli.mail.search import everything_found, require_accounts
 from postroom.cli.session import read
-from postroom.cli.terminal import JsonOption, console, errors, minute, print_json, print_table, printable
+from postroom.cli.terminal import JsonOption, console, minute, print_json, print_table, printable, progress_bar
 from postroom.domain.clock import SystemClock
 from postroom.domain.errors import BadInput
 from postroom.triage.rules import simple, store
@@ -237,9 +237,7 @@ def _try(subject: _Subject, archive: MailReader, mail: _Mail, trial: Trial, keep
 
 @contextmanager
 def progress(total: int, doing: str) -> Iterator[Callable[[int], None]]:
-    with Progress(
-        doing, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=errors, transient=True
-    ) as bar:
+    with progress_bar(doing, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as bar:
         task = bar.add_task("", total=total)
         yield lambda count: bar.advance(task, count)
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from postroom import settings
 from postroom.accounts.account import Account
@@ -20,7 +20,17 @@ from postroom.archive.messages import account_name
 from postroom.archive.service import open_archive
 from postroom.cli.mail.search import require_accounts
 from postroom.cli.session import AccountOption, chosen_accounts, stopped_by_signals, with_app
-from postroom.cli.terminal import DryRunOption, JsonOption, console, errors, moment, print_json, print_table, size
+from postroom.cli.terminal import (
+    DryRunOption,
+    JsonOption,
+    console,
+    errors,
+    moment,
+    print_json,
+    print_table,
+    progress_bar,
+    size,
+)
 from postroom.domain.errors import Fatal
 from postroom.domain.extras import Extra, require
 from postroom.sync.archiver import ArchiveReport
@@ -338,7 +348,7 @@ class _Shown:
 @contextmanager
 def _bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=errors, transient=True) as bar:
+    with progress_bar(*columns) as bar:
         task = bar.add_task("", total=total)
         yield lambda done: bar.advance(task, done)
 

@@ -47,7 +47,7 @@ from postroom.archive.status import OwnedElsewhere, Owner
 from postroom.cli.mail.handed_over import do_elsewhere, server_in
 from postroom.cli.mail.search import everything_found
 from postroom.cli.session import with_app
-from postroom.cli.terminal import DryRunOption, JsonOption, console, errors, print_json
+from postroom.cli.terminal import DryRunOption, JsonOption, console, errors, print_json, progress_bar
 
 imports = typer.Typer(
     no_args_is_help=True, help="Import mail from files into the archive: mbox, Maildir, .eml, Takeout."
@@ -204,7 +204,7 @@ def _import_progress(source: ImportSource) -> Iterator[_Bar | _Lines]:
         yield _Lines()
         return
     columns = ("importing", BarColumn(), DownloadColumn(), TextColumn("{task.fields[counts]}"), TimeRemainingColumn())
-    with Progress(*columns, console=errors, transient=True) as bar:
+    with progress_bar(*columns) as bar:
         yield _Bar(bar, bar.add_task("", total=source.total_bytes, counts=""))
 
 
@@ -285,9 +285,7 @@ def _export(
 
 @contextmanager
 def _export_progress(total: int) -> Iterator[ShowExport]:
-    with Progress(
-        "exporting", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=errors, transient=True
-    ) as bar:
+    with progress_bar("exporting", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as bar:
         task = bar.add_task("", total=total)
         yield lambda report: bar.update(task, completed=report.exported + report.already_there)
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from postroom import kill_switch
 from postroom.actions.restore import runs
@@ -26,6 +26,7 @@ from postroom.cli.terminal import (
     print_json,
     print_table,
     printable,
+    progress_bar,
     shown,
     size,
 )
@@ -245,7 +246,7 @@ def _follow(run_id: str, *, json: bool) -> None:
 async def _watched(app: App, run_id: str) -> RestoreProgress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with (
-        Progress(*columns, console=errors, transient=True) as bar,
+        progress_bar(*columns) as bar,
         stopped_by_signals(f"It goes on in the worker; `postroom restore status {run_id}` shows it.") as stop,
     ):
         task, reported = bar.add_task("finding messages", total=None), None

@@ -15,7 +15,7 @@ from postroom.app.archive_statistics import (
     read_responses,
     read_statistics,
 )
-from postroom.archive.statistics import MOST_VALUES, ResponseTimes, StatisticsBy
+from postroom.archive.statistics import MOST_VALUES, ResponseTimes, StatisticsBy, shown_value
 from postroom.cli.session import AccountOption, with_app
 from postroom.cli.terminal import JsonOption, console, errors, print_json, print_table
 from postroom.dashboard.display.formatting import duration, size
@@ -54,7 +54,7 @@ def stats(
     print_table(
         [by.value, "messages", "size", "with attachment", "search"],
         (
-            [row.value or "none", f"{row.messages:,}", size(row.bytes), f"{row.attachments:,}", row.search or ""]
+            [shown_value(by, row.value), f"{row.messages:,}", size(row.bytes), f"{row.attachments:,}", row.search or ""]
             for row in found.rows
         ),
         empty="The archive holds no mail.",

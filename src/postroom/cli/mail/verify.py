@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 
 from postroom import settings
 from postroom.accounts.account import Account, get_account, list_accounts
@@ -18,7 +18,7 @@ from postroom.archive.service import open_archive
 from postroom.archive.status import OwnedElsewhere, Owner, Repair, Salvaged, VerifyReport
 from postroom.cli.mail.handed_over import do_elsewhere, server_in
 from postroom.cli.session import with_app
-from postroom.cli.terminal import JsonOption, console, errors, print_json, shown
+from postroom.cli.terminal import JsonOption, console, errors, print_json, progress_bar, shown
 from postroom.domain.errors import Fatal, NotFound
 from postroom.mailboxes.ports import PriorityLane
 from postroom.sync.labels import SourceCheck, SourceReport
@@ -76,9 +76,7 @@ async def _compared(app: App, email: str | None) -> list[SourceReport]:
 async def _compare(app: App, account: Account) -> SourceReport:
     async with app.mailboxes.mailbox(account, PriorityLane.SYNC) as mailbox:
         total = (await mailbox.identity()).messages_total
-        with Progress(
-            f"asking {account.email}", BarColumn(), MofNCompleteColumn(), console=errors, transient=True
-        ) as bar:
+        with progress_bar(f"asking {account.email}", BarColumn(), MofNCompleteColumn()) as bar:
             task = bar.add_task("", total=total)
             check = SourceCheck(app.database, account, mailbox, app.archive.backend)
             return await check.run(lambda listed: bar.advance(task, listed))
@@ -101,9 +99,7 @@ def _print_comparison(report: SourceReport) -> None:
 
 
 def _verified(archive: ArchiveBackend, account: str | None) -> VerifyReport:
-    with Progress(
-        "verifying", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=errors, transient=True
-    ) as bar:
+    with progress_bar("verifying", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as bar:
         task = bar.add_task("", total=_expected(archive, account))
         return archive.verify(account, lambda done: bar.advance(task, done))
 
@@ -135,7 +131,7 @@ def _repaired(
 
 
 async def _repaired_there(app: App, owner: Owner, account: str | None) -> tuple[VerifyReport, Repair]:
-    with Progress("repairing", "{task.completed:,} messages checked", console=errors, transient=True) as bar:
+    with progress_bar("repairing", "{task.completed:,} messages checked") as bar:
         shown = bar.add_task("")
         task = await do_elsewhere(
             app,

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress
+from rich.progress import BarColumn, MofNCompleteColumn
 from rich.text import Text
 
 from postroom.app import App
 from postroom.audit import Actor, AuditEntry, AuditFilter, list_entries
 from postroom.cli.session import me, with_app
-from postroom.cli.terminal import JsonOption, age, console, errors, print_json, printable, shown
+from postroom.cli.terminal import JsonOption, age, console, print_json, printable, progress_bar, shown
 
 if TYPE_CHECKING:
     from postroom.audit.chain import RecordedHead
@@ -101,7 +101,7 @@ async def _verify(app: App, further: list[RecordedHead]) -> tuple[AuditVerificat
     from postroom.audit.chain import chain_status
 
     status = await app.database.read(chain_status)
-    with Progress("verifying", BarColumn(), MofNCompleteColumn(), console=errors, transient=True) as bar:
+    with progress_bar("verifying", BarColumn(), MofNCompleteColumn()) as bar:
         task = bar.add_task("", total=status.sealed + status.waiting)
         return await verify_audit(app, further, lambda done: bar.advance(task, done)), app.clock.now()
 

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Annotated, NamedTuple
 
 import typer
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
 
 from postroom import settings
 from postroom.app.backup import (
@@ -24,7 +24,7 @@ from postroom.app.backup import (
     restore_backup,
 )
 from postroom.app.backup.contents import DATABASE, DUMP, Manifest
-from postroom.cli.terminal import JsonOption, console, errors, print_json, size
+from postroom.cli.terminal import JsonOption, console, errors, print_json, progress_bar, size
 from postroom.domain.errors import Fatal
 from postroom.settings import VAULT_KEY_VARIABLE
 from postroom.telemetry import logs
@@ -164,7 +164,7 @@ class _Shown(NamedTuple):
 @contextmanager
 def _bar(verb: str, total: int) -> Iterator[_Shown]:
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=errors, transient=True) as bar:
+    with progress_bar(*columns) as bar:
         task = bar.add_task(verb, total=total or None)
         yield _Shown(
             lambda name: bar.update(task, description=f"{verb} {name}"), lambda count: bar.advance(task, count)

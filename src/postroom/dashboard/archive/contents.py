@@ -27,7 +27,7 @@ from postroom.app.archive_statistics import (
 from postroom.archive.backend import ArchiveBackend
 from postroom.archive.certificates import RemovalResult
 from postroom.archive.messages import account_name
-from postroom.archive.statistics import MOST_VALUES, StatisticsBy, search_for
+from postroom.archive.statistics import MOST_VALUES, StatisticsBy, search_for, shown_value
 from postroom.archive.status import ShardInfo
 from postroom.dashboard.context import Here, api_router, named_by, pages_router, permits
 from postroom.dashboard.display import charts
@@ -246,7 +246,14 @@ async def analytics_page(here: Here, wanted: Annotated[StatisticsQuery, Query()]
         shown = f"{count(int(sum(values)))}, {ordered[0].value} to {ordered[-1].value}"
         chart = columns_over_time(f"Messages by {wanted.by}", [Track("Messages", values, shown)])
     return await here.page(
-        "analytics.html", SECTION, view=view, wanted=wanted, tabs=tabs, title=_TITLES[wanted.by], chart=chart
+        "analytics.html",
+        SECTION,
+        view=view,
+        wanted=wanted,
+        tabs=tabs,
+        title=_TITLES[wanted.by],
+        chart=chart,
+        shown_value=shown_value,
     )
 
 

@@ -49,7 +49,7 @@ class ModelProvider(StrEnum):
 
     @property
     def label(self) -> str:
-        return {"openai": "OpenAI", "anthropic": "Anthropic"}.get(self.value, "Another server with OpenAI's API")
+        return {"openai": "OpenAI", "anthropic": "Anthropic"}.get(self.value, "Another server that speaks OpenAI's API")
 
 
 class DigestCadence(StrEnum):

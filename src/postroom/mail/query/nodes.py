@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import assert_never
 
 from postroom.mail.query.segmenting import ends_without_space, for_query, needs_segmenting
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TextField(StrEnum):
@@ -239,7 +242,12 @@ def _both(first: str, second: str) -> str:
 
 
 def _seconds(operator: str, milliseconds: int | None) -> str:
-    return "" if milliseconds is None else f"{operator}:{milliseconds // 1_000}"
+    """A number of four digits would be a year, and one below zero cannot be written; the latter is always a day."""
+    if milliseconds is None:
+        return ""
+    if milliseconds < 0:
+        return f"{operator}:{(_EPOCH + timedelta(milliseconds=milliseconds)).date()}"
+    return f"{operator}:{milliseconds // 1_000:05}"
 
 
 def _bytes(operator: str, size: int | None) -> str:

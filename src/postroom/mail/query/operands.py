@@ -37,24 +37,35 @@ _STATES = {"unread": "UNREAD", "starred": "STARRED", "important": "IMPORTANT"}
 STATES = frozenset({*_STATES, *_PLACES, "read"})
 CATEGORIES = frozenset({"primary", "social", "promotions", "updates", "forums", "reservations", "purchases"})
 _KEY = re.compile(r"[0-9A-Za-z]{1,80}")
+_YEAR_DIGITS = 4  # so many digits are a year, as people write it; any other number is seconds
 _MAX_EPOCH_S = 253_402_300_799  # the last second of the year 9999, the last that a datetime can hold
 
 
 Operand = Callable[[str, int], nodes.Node]
 
 
+_YEAR_ALONE = re.compile(
+    r"""("[^"]*"?)|(?<![^\s(){}-])((?:after|newer|before|older):[0-9]{4})(?![^\s(){}])""", re.IGNORECASE
+)
+
+
+def with_whole_dates(query: str) -> str:
+    """`after:2025` as `after:2025/01/01`, for a mailbox that may take a bare number for seconds; phrases stay."""
+    return _YEAR_ALONE.sub(lambda found: found[1] or f"{found[2]}/01/01", query)
+
+
 def _date_ms(text: str) -> int:
-    if text.isascii() and text.isdigit():
+    if text.isascii() and text.isdigit() and len(text) != _YEAR_DIGITS:
         seconds = int(text[:20])
         if seconds > _MAX_EPOCH_S:
             raise OperandError(f"{text[:40]} is later than any date", "at most the year 9999")
         return seconds * 1000
-    for pattern in ("%Y/%m/%d", "%Y-%m-%d"):
+    for pattern in ("%Y/%m/%d", "%Y-%m-%d", "%Y"):
         try:
             return int(datetime.strptime(text, pattern).replace(tzinfo=UTC).timestamp()) * 1000
         except ValueError:
             continue
-    raise OperandError(f"{text[:40]!r} is not a date", "YYYY/MM/DD or seconds since 1970")
+    raise OperandError(f"{text[:40]!r} is not a date", "YYYY, YYYY/MM/DD or seconds since 1970")
 
 
 def _age_ms(text: str) -> int:

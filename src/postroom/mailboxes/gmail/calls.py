@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from postroom.domain.errors import BadInput
+from postroom.mail.query import with_whole_dates
 from postroom.mailboxes.gmail.error_mapping import CallDescription
 from postroom.mailboxes.gmail.methods import GmailMethod, QuotaProfile
 from postroom.mailboxes.gmail.resources import encoded
@@ -89,7 +90,7 @@ def search_query(span: Span | None, *terms: str) -> str:
         words.append(f"after:{span.start - 1}")
     if span is not None and span.end is not None:
         words.append(f"before:{max(span.end, SHORTEST_EPOCH)}")
-    return " ".join([*words, *filter(None, terms)])
+    return " ".join([*words, *(with_whole_dates(term) for term in terms if term)])
 
 
 def listing(

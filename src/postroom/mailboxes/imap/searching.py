@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from postroom.mail.query import with_whole_dates
 from postroom.mail.query.nodes import (
     And,
     Anywhere,
@@ -77,7 +78,7 @@ async def search_gmail(connection: ImapConnection, folder: FolderState, query: s
     """Where in a folder Gmail finds what a query in its own language asks for."""
     await open_folder(connection, folder.wire)
     charset = [] if query.isascii() else [b"CHARSET UTF-8"]
-    return await _searched(connection, folder, [*charset, b"X-GM-RAW", *_words(query)])
+    return await _searched(connection, folder, [*charset, b"X-GM-RAW", *_words(with_whole_dates(query))])
 
 
 async def _searched(connection: ImapConnection, folder: FolderState, criterion: Sequence[Part]) -> set[PlaceKey]:

@@ -144,6 +144,10 @@ class ScriptQueue:
 
 
 MARK = "Simulated"
+ANSWER = "answer"
+"""The tool for an answer in sentences that quote mail, which stands in lines of JSON between `<mails>` fences."""
+_FENCE = "<mails>\n"
+_MOST_QUOTED, _QUOTED_WORDS = 2, 20
 _DEEPEST = 5
 _BULK = re.compile(r'"list-unsubscribe":"|newsletter|unsubscribe', re.IGNORECASE)
 _BILL = re.compile(r"invoice|receipt|order|booking|statement", re.IGNORECASE)
@@ -155,8 +159,23 @@ def invent(request: ChatRequest, seed: int) -> ScriptedAnswer:
     tools = {tool.name: tool for tool in request.callable_tools}
     if not tools:
         return ScriptedAnswer(text=f"{MARK}: no model was asked; this is made up.")
+    if ANSWER in tools and _FENCE in request.prompt:
+        return ScriptedAnswer(tool=ANSWER, arguments={"sentences": _quoting(request.prompt)})
     name = _chosen(request.prompt, list(tools), dice)
     return ScriptedAnswer(tool=name, arguments=_object(tools[name], dice) | _manner(tools[name], dice))
+
+
+def _quoting(prompt: str) -> list[dict[str, str]]:
+    """Of the first messages each the beginning, word for word: whether it answers the question, no one has judged."""
+    lines = prompt.rpartition(_FENCE)[2].partition("\n</mails>")[0].splitlines()
+    said = f"{MARK}, without judging it: a message that was found says this."
+    quotes = [(mail["id"], _beginning(mail)) for mail in map(json.loads, lines[:_MOST_QUOTED])]
+    return [{"text": said, "message": name, "quote": quote} for name, quote in quotes]
+
+
+def _beginning(mail: dict[str, Any]) -> str:
+    words = (mail["text"].partition(" … ")[0] or mail["subject"]).split()
+    return " ".join(words[:_QUOTED_WORDS])
 
 
 def _chosen(prompt: str, names: list[str], dice: random.Random) -> str:

@@ -45,6 +45,7 @@ def read(query: str, *, strict: bool) -> Node | QueryError:
         ("category:fun", 10, "promotions"),
         ("after:yesterday", 7, "YYYY/MM/DD"),
         ("a before:2025/13/01", 10, "YYYY/MM/DD"),
+        ("a before:0000", 10, "YYYY"),
         ("larger:big", 8, "5M"),
         ("older_than:3", 12, "3d"),
         ("has:wings", 5, "attachment"),
@@ -82,6 +83,23 @@ def test_operators_become_what_they_mean() -> None:
     assert parse("a b OR c", NOW) == And(
         (Text(TextField.ANY, "a"), Or((Text(TextField.ANY, "b"), Text(TextField.ANY, "c"))))
     )
+
+
+@pytest.mark.parametrize("query", ["after:2019", "newer:2019", "after:(2019)", "after:2019/01/01", "after:1546300800"])
+def test_a_number_of_four_digits_is_a_year(query: str) -> None:
+    assert parse(query, NOW, strict=True) == Received(start=1_546_300_800_000)
+
+
+@pytest.mark.parametrize("query", ["before:1950", "older:0001", "before:9999", "before:01234", "before:999"])
+def test_any_year_and_any_second_can_be_written_down(query: str) -> None:
+    node = parse(query, NOW)
+    assert parse(format_query(node), NOW) == node
+
+
+def test_a_number_of_another_length_is_seconds() -> None:
+    assert parse("before:20190", NOW) == Received(end=20_190_000)
+    assert parse("before:201", NOW) == Received(end=201_000)
+    assert refusal("before:0000").expected == "YYYY, YYYY/MM/DD or seconds since 1970"
 
 
 def test_ages_count_back_in_whole_seconds_and_not_beyond_1970() -> None:
