@@ -30,7 +30,7 @@ from postroom.domain.ids import new_id
 from postroom.mailboxes.gmail.methods import ProfileName
 from postroom.mailboxes.ports import PriorityLane
 from postroom.queue.worker import Worker
-from postroom.settings import DatabaseSettings, RecurringSettings, Settings
+from postroom.settings import DatabaseSettings, RecurringSettings, Settings, SyncSettings
 from postroom.sim.gmail.server import GmailSim, running_sim
 from postroom.triage.rules.rule import parse_draft
 from postroom.triage.rules.store import add_rule
@@ -40,6 +40,7 @@ from tests.support.mail import OWNER, letter, mailbox
 
 ME = Actor("dashboard", "the owner")
 ASKED = RecurringSettings(live="off", sync="off", labels="off", bad_messages="off", sentinel="off", archiver="off")
+UNLIMITED = SyncSettings(rps_start=1_000, rps_max=1_000)
 RULE = {"name": "Receipts", "condition": {"subject_contains": "Receipt"}, "actions": ["apply_label=Archive"]}
 _SYSTEM = {"INBOX": r"\Inbox", "SENT": r"\Sent", "IMPORTANT": r"\Important", "TRASH": r"\Trash", "SPAM": r"\Spam"}
 NEW = 0x7FF0000000000001
@@ -105,12 +106,12 @@ class Switched:
 async def by_api(home: Path, url: str) -> AsyncIterator[Switched]:
     """An account with a rule, a label and mail in the archive and in the inbox of triage, read by Gmail's API."""
     home.mkdir(mode=0o700)
-    settings = Settings(home=home, database=DatabaseSettings(url=url), recurring=ASKED)
+    settings = Settings(home=home, database=DatabaseSettings(url=url), recurring=ASKED, sync=UNLIMITED)
     async with AsyncExitStack() as stack:
         sim = await stack.enter_async_context(running_sim(mailbox(3, Label_7="Archive")))
         app = await stack.enter_async_context(open_app(settings))
         _, grant = await logged_in(sim, home, SystemClock())
-        account, _ = await app.take_in(grant, ME, ProfileName.MAY_2026)
+        account, _ = await app.take_in(grant, ME, ProfileName.LEGACY)
         worker = await stack.enter_async_context(open_worker(app, until_idle=True))
         story = Switched(app, worker, sim, account)
         await story.work(jobs.HISTORY_SYNC.name)
