@@ -85,6 +85,19 @@ async def test_neither_link_nor_cookie_nor_passphrase_is_in_the_database(site: S
     assert not [text for text in (link, *secrets, PHRASE) if text in rows]
 
 
+async def test_only_a_passphrase_that_replaces_another_speaks_of_logins_and_tokens_that_exist(site: Site) -> None:
+    async def asked() -> str:
+        async with site.stranger() as person:
+            return (await person.get("/welcome", params={"link": await link_of(site)})).text
+
+    first = await asked()
+    async with site.stranger() as person:
+        assert (await set_phrase(person, await link_of(site))).status_code == 303
+    again = await asked()
+    for words in ("All existing logins are ended", "Also revoke all tokens"):
+        assert (words in first, words in again) == (False, True)
+
+
 async def test_somebody_who_is_logged_in_may_use_a_link_too(site: Site) -> None:
     link = await link_of(site)
     form = await site.get("/welcome", params={"link": link})

@@ -217,6 +217,7 @@ async def test_a_token_with_the_permission_approves(site: Site) -> None:
 
 
 async def test_a_link_that_sets_the_passphrase_anew_can_revoke_all_tokens_too(site: Site) -> None:
+    await set_phrase(site)
     await site.token(Role.DASHBOARD)
     link = await site.write(lambda tx: passphrase.make_link(tx, SYSTEM, site.app.clock.now()))
     async with site.stranger() as person:

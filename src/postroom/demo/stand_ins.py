@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from email.message import EmailMessage
-from email.utils import make_msgid, parseaddr
+from email.utils import formatdate, make_msgid, parseaddr
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ class DemoLetter:
         domain = parseaddr(self.sender)[1].rpartition("@")[2]
         message["Authentication-Results"] = f"mx.google.com; dmarc=pass header.from={domain}"  # as Gmail adds it
         message["From"], message["To"], message["Subject"] = self.sender, to, self.subject
+        message["Date"] = formatdate()
         message["Message-ID"] = make_msgid(domain="simulated.example")
         for name, value in self.headers.items():
             message[name] = value

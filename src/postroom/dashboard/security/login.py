@@ -175,7 +175,7 @@ async def submit_login(here: Here) -> Response:
 async def welcome_page(here: Here, link: Annotated[str, Query(max_length=200)] = "") -> Response:
     if not await here.read(lambda tx: passphrase.is_good_link(tx, link, here.now)):
         raise passphrase.LinkSpent()
-    return await here.page("welcome.html", None, link=link, shortest=passphrase.SHORTEST)
+    return await _welcome(here, link)
 
 
 @pages.post("/welcome")
@@ -188,8 +188,7 @@ async def submit_passphrase(here: Here) -> Response:
     try:
         passphrase.check_passphrase(chosen, repeated)
     except BadInput as error:
-        refused, shortest = form.refused(error), passphrase.SHORTEST
-        return await here.page("welcome.html", None, 422, form=refused, link=link, shortest=shortest)
+        return await _welcome(here, link, 422, form=form.refused(error))
     made = await here.services.hasher.make(chosen)
 
     def spend(tx: Tx) -> None:
@@ -210,6 +209,13 @@ async def submit_logout(here: Here) -> Response:
     response = RedirectResponse("/login?said=out", 303)
     gate.clear_session_cookie(response, here.request, here.services.hosts)
     return response
+
+
+async def _welcome(here: RequestContext, link: str, status: int = 200, **values: Any) -> Response:
+    is_set = await here.read(passphrase.stored_hash) is not None
+    return await here.page(
+        "welcome.html", None, status, link=link, is_set=is_set, shortest=passphrase.SHORTEST, **values
+    )
 
 
 async def _opened(here: RequestContext, target: str, stored: str, entitled: Callable[[Tx], None]) -> Response:
