@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from postroom.db.tables.queue import jobs
 from postroom.db.tables.web import discovered_items
 from postroom.domain.clock import Clock, SystemClock
 from postroom.domain.jobs import OF_WEB
-from postroom.queue import JobCatalogue, JobQueue
+from postroom.queue import Handler, JobCatalogue, JobQueue
 from postroom.settings import BackfillSettings, DatabaseSettings, Settings, WebSettings
 from postroom.telemetry import logs
 from postroom.web import runs
@@ -29,6 +30,7 @@ from postroom.web.runs import NewRun, Run
 from postroom.web.sources import EndpointMode
 from postroom.web.strategies import FoundPage, WalkPlace
 from postroom.web.web_service import WebService
+from tests.support.queues import run_until_idle
 from tests.support.web_servers import TinySite
 
 ME = Actor("dashboard", "cli me")
@@ -55,6 +57,13 @@ def make_web(database: Database, home: Path, clock: Clock | None = None, *, on: 
     quick = {"min_delay_ms": 0, "max_delay_ms": 0, "max_concurrent": 8, **web}
     settings = Settings(home=home, backfill=BackfillSettings(enabled=on), web=WebSettings(**quick))
     return WebService(settings, JobQueue(database, JobCatalogue(OF_WEB), clock or SystemClock()))
+
+
+async def fetch_all(web: WebService, handlers: Mapping[str, Handler], pages: int) -> None:
+    """Work until so many pages are fetched. One whose turn has not come is put off, and a worker that finds nothing
+    else by then ends."""
+    while await count(web.queue.database, discovered_items, status="FETCHED") < pages:
+        await run_until_idle(web.queue, handlers)
 
 
 def write_sources(home: Path, text: str) -> None:

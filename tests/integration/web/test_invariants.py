@@ -27,13 +27,13 @@ from postroom.web.fetching.urls import backfill_job_id
 from postroom.web.runs import NewRun, RunStatus
 from postroom.web.sources import EndpointMode
 from postroom.web.web_service import handlers
-from tests.support.queues import run_until_idle
 from tests.support.web_servers import Page, TinySite
 from tests.support.web_sources import (
     ME,
     backfilled,
     contents,
     count,
+    fetch_all,
     item_urls,
     job_keys,
     make_web,
@@ -75,8 +75,7 @@ async def test_inv_1_backfill_and_sentinel_write_the_same_items_and_one_pipeline
     for url in every:
         site.pages[url.removeprefix(site.url)] = Page(f"<html><body><p>{url}</p></body></html>".encode())
     reader = WebReader()
-    await run_until_idle(web.queue, handlers(web, reader))
-    assert await count(database, discovered_items, status="FETCHED") == 5
+    await fetch_all(web, handlers(web, reader), 5)
     assert await count(database, evidence) == 5
 
 
