@@ -2,7 +2,6 @@
 
 from postroom.settings.connector import ConnectorSettings
 from postroom.settings.current import LIVE, NEED_RESTART, NOTICED_WITHIN_S, CurrentSettings, Derived, SettingsSource
-from postroom.settings.digest import DigestSettings
 from postroom.settings.groups import (
     OFF,
     ArchiverSettings,
@@ -10,6 +9,7 @@ from postroom.settings.groups import (
     BackfillSettings,
     DashboardSettings,
     DatabaseSettings,
+    DigestSettings,
     DiscordSettings,
     GmailSettings,
     LearningSettings,

@@ -30,7 +30,7 @@ from postroom.mail.composing import (
     marked_subject,
     reply_to,
 )
-from postroom.mail.html.markup import html_to_text
+from postroom.mail.html import html_to_text
 from postroom.mail.mime import MimePart, attachment_of, decode_transfer
 from postroom.mail.parsing import MAX_TEXT_BYTES, ParsedMail, is_body, leaves_of
 from postroom.reading.mail import read_mail
