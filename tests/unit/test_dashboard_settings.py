@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from postroom import settings
-from postroom.app.backup.contents import settings_and_secrets
+from postroom.app.backup.creating import settings_and_secrets
 from postroom.domain.errors import BadInput
 from postroom.settings import SettingSource, read_layers
 from postroom.settings.dashboard_file import EDITABLE, planned

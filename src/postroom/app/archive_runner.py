@@ -25,7 +25,7 @@ from postroom import audit
 from postroom.accounts.account import list_accounts
 from postroom.app import archive_tasks
 from postroom.app.archive_statistics import count_coverage
-from postroom.app.importing import (
+from postroom.app.archive_tasks import (
     ImportOrder,
     list_troubled,
     progress_written,
@@ -35,12 +35,11 @@ from postroom.app.importing import (
 )
 from postroom.app.installation import App
 from postroom.archive.backend import ArchiveBackend, ImportTarget, MailReader, MailWriter
-from postroom.archive.conversations.building import IndexedConversations, index_conversations
 from postroom.archive.conversations.forest import ConversationCounts
 from postroom.archive.coverage import reader_version
 from postroom.archive.importing.run import import_mail
 from postroom.archive.importing.state import ImportProgress, ImportReport
-from postroom.archive.indexing import ReadBatch, read_batch, versions_in_turn
+from postroom.archive.indexing import IndexedConversations, ReadBatch, index_conversations, read_batch, versions_in_turn
 from postroom.archive.messages import ArchivedMessage
 from postroom.archive.service import ArchiveService, read_apart
 from postroom.archive.status import OwnedElsewhere
@@ -404,8 +403,7 @@ def vectors_handler(app: App) -> Handler:
 
 def _make_vectors(archive: ArchiveBackend, is_over: Callable[[], bool]) -> tuple[int, int]:
     """How many were made, and how many messages still lack theirs."""
-    from postroom.archive.meaning.making import make_vectors, vector_state
-    from postroom.archive.meaning.vectors import remove_vectors
+    from postroom.archive.meaning.vectors import make_vectors, remove_vectors, vector_state
 
     if archive.vectors is None:
         return 0, 0

@@ -1,7 +1,8 @@
-"""Reads the attachments that wait and has their text indexed, newest mail first, in small batches.
+"""Fills what is made of archived mail: reads the attachments that wait and has their text indexed, newest mail first;
+and adds to the index of conversations what it lacks. Both in small batches.
 
-What waits is asked of the archive before each batch, and a batch is recorded in one transaction of each shard: a kill
-repeats at most the batch that was being read, and nothing is recorded twice.
+What waits is asked of the archive before each batch, and a batch of attachments is recorded in one transaction of each
+shard: a kill repeats at most the batch under way, and nothing is recorded or counted twice.
 """
 
 from __future__ import annotations
@@ -121,3 +122,33 @@ def _read(attachment: Attachment, *, with_ocr: bool) -> AttachmentReading:
         return AttachmentReading(STATE_OF[found.unread], note=note)
     text = clean_text(found.text).strip()
     return AttachmentReading(PartState.INDEXED if text else PartState.EMPTY, text, note)
+
+
+_HEADS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedConversations:
+    added: int
+    is_done: bool
+    """False: it was over before all that waits was indexed."""
+
+
+def index_conversations(
+    archive: ArchiveBackend,
+    progress: Callable[[int], None] = lambda done: None,
+    is_over: Callable[[], bool] = lambda: False,
+    *,
+    messages: int = _HEADS,
+) -> IndexedConversations:
+    """Blocks until nothing waits, or it is over; needs no owner of the archive. `progress` is called with the number of
+    messages added since its last call."""
+    added = 0
+    with archive.conversations() as index:
+        for batch in index.waiting(messages):
+            here = index.add(batch)
+            added += here
+            progress(here)
+            if is_over():
+                return IndexedConversations(added, False)
+    return IndexedConversations(added, True)

@@ -27,11 +27,11 @@ from postroom.app.digest.counts import zone_of
 from postroom.app.digest.sending import WHERE_TO_LOOK, unclear_digests
 from postroom.dashboard.archive.contents import UnconnectedMailbox, archived_accounts, unconnected_mailboxes
 from postroom.dashboard.backfill.queries import start_of_day
+from postroom.dashboard.checklist import checklist_of, setup_facts, stored_facts
 from postroom.dashboard.connectors import MailScope, TierSnapshot, connector_rows, tier_snapshot
 from postroom.dashboard.context import Here, RequestContext, api_router, pages_router, permits
 from postroom.dashboard.display.formatting import duration, plural
 from postroom.dashboard.filters.routes import Freshness, contact_state
-from postroom.dashboard.first_run.checklist import checklist_of, setup_facts, stored_facts
 from postroom.dashboard.paging import BoundedCount, bounded_counts, counted
 from postroom.dashboard.queue import PHASE_CONDITIONS, JobPhase, QueueTierRow, queue_tiers
 from postroom.dashboard.series import (

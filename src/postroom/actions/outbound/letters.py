@@ -1,23 +1,40 @@
-"""Composes the mail that an action sends, or gives the reason why it must not be sent. Pure.
+"""What the job `outbound.send` is asked to send, and the mail composed from that, or the reason why it must not be
+sent. Pure.
 
-A forwarded message is passed on whole, as a new conversation: a note, who wrote what and when, and below it the message
-with its HTML, its pictures and its files, each in the bytes that it came in. A message that taking it apart would
-spoil, or that cannot be taken apart for certain, is enclosed as it is.
+Postroom's own jobs name the action and leave the content out. A forwarded message is passed on whole, as a new
+conversation: a note, who wrote what and when, and below it the message with its HTML, its pictures and its files, each
+in the bytes that it came in. A message that taking it apart would spoil, or that cannot be taken apart for certain, is
+enclosed as it is.
 """
 
 from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from html import escape
+from typing import Annotated, Any
 from urllib.parse import unquote_to_bytes
 
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
 from postroom.actions.outbound import loop_guard
-from postroom.actions.outbound.request import MessageType, SendRequest
-from postroom.domain.actions import LONGEST_BODY, ForwardParameters, LetterParameters, Parameters, ReplyParameters
+from postroom.domain.actions import (
+    LONGEST_BODY,
+    MOST_ATTACHMENTS,
+    MOST_RECIPIENTS,
+    ActionType,
+    FileParameters,
+    ForwardParameters,
+    LetterParameters,
+    Parameters,
+    ReplyParameters,
+)
 from postroom.domain.errors import BadInput, Fatal
+from postroom.domain.jobs import OUTBOUND_SEND
+from postroom.domain.validation import problem_text
 from postroom.mail.addresses import Address
 from postroom.mail.composing import (
     CHARSET,
@@ -33,7 +50,71 @@ from postroom.mail.composing import (
 from postroom.mail.html import html_to_text
 from postroom.mail.mime import MimePart, attachment_of, decode_transfer
 from postroom.mail.parsing import MAX_TEXT_BYTES, ParsedMail, is_body, leaves_of
+from postroom.queue import NewJob
 from postroom.reading.mail import read_mail
+
+# Repeatable, so that an action retried by hand takes up its sending where it stood; what was sent is never sent again.
+
+
+class MessageType(StrEnum):
+    REPLY = "reply"
+    FORWARD = "forward"
+
+
+_TYPES = {ActionType.AUTO_REPLY: MessageType.REPLY, ActionType.FORWARD: MessageType.FORWARD}
+
+
+def outbound_job(
+    *, account_id: str, action_id: str, action_type: ActionType, message_id: str | None, thread_id: str | None
+) -> NewJob:
+    """The job that sends what an action wants sent, and then ends the action.
+
+    To be enqueued in the transaction that marks the action as executing. It names things and holds no mail: recipients
+    and text are those of the action's parameters, and the original is read when it is sent.
+    """
+    if action_type not in _TYPES:
+        raise Fatal(f"{action_type} sends nothing.")
+    payload = {
+        "account_id": account_id,
+        "action_id": action_id,
+        "message_type": _TYPES[action_type],
+        "original_message_id": message_id,
+        "thread_id": thread_id,
+    }
+    return NewJob(OUTBOUND_SEND.name, payload, key=f"{OUTBOUND_SEND.name}:{account_id}:{action_id}")
+
+
+_Address = Annotated[str, StringConstraints(strip_whitespace=True, min_length=3, max_length=320)]
+_Addresses = Annotated[list[_Address], Field(max_length=MOST_RECIPIENTS)]
+_Id = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
+
+
+class SendRequest(BaseModel):
+    """What to send. Everything from `to` on is taken from the action and from the original where it is left out."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    account_id: _Id
+    action_id: _Id
+    message_type: MessageType
+    original_message_id: _Id | None = None
+    thread_id: Annotated[str, StringConstraints(min_length=1, max_length=100)] | None = None
+    to: _Addresses = []
+    cc: _Addresses = []
+    subject: Annotated[str, StringConstraints(max_length=1_000)] | None = None
+    body_plain: Annotated[str, StringConstraints(max_length=LONGEST_BODY)] | None = None
+    body_html: Annotated[str, StringConstraints(max_length=4 * LONGEST_BODY)] | None = None
+    references: Annotated[list[Annotated[str, StringConstraints(max_length=998)]], Field(max_length=100)] = []
+    attachments: Annotated[list[FileParameters], Field(max_length=MOST_ATTACHMENTS)] = []
+
+
+def parse_request(payload: Mapping[str, Any]) -> SendRequest:
+    try:
+        return SendRequest.model_validate(payload)
+    except ValidationError as error:
+        problem = error.errors(include_input=False, include_url=False)[0]
+        raise BadInput(".".join(map(str, problem["loc"])) or "payload", problem_text(problem)) from None
+
 
 _SEALED = re.compile(r"(?i)\s*(multipart/(signed|encrypted)|application/(x-)?pkcs7-mime)\b")
 _MARK = re.compile(r"(?i)^\s*(fwd?|wg|tr)\s*:")

@@ -23,10 +23,18 @@ from postroom.actions import lifecycle
 from postroom.actions.lifecycle import Action
 from postroom.actions.outbound import record
 from postroom.actions.outbound import record as ending
-from postroom.actions.outbound.letters import Author, Original, SendRefused, compose
+from postroom.actions.outbound.letters import (
+    Author,
+    MessageType,
+    Original,
+    SendRefused,
+    SendRequest,
+    compose,
+    outbound_job,
+    parse_request,
+)
 from postroom.actions.outbound.loop_guard import ACTION_HEADER
 from postroom.actions.outbound.record import Outbound, SendStage
-from postroom.actions.outbound.request import MessageType, SendRequest, outbound_job, parse_request
 from postroom.archive.backend import ArchiveBackend
 from postroom.db import Tx
 from postroom.db.tables.mail import messages

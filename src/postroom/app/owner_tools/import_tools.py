@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from postroom.app import archive_tasks
-from postroom.app.importing import UNFINISHED, ImportOrder, progress_read, remove_upload, report_read, uploads_folder
+from postroom.app.archive_tasks import (
+    UNFINISHED,
+    ImportOrder,
+    progress_read,
+    remove_upload,
+    report_read,
+    uploads_folder,
+)
 from postroom.archive.importing.packages import PackageKind
 from postroom.archive.importing.sources import MailFormat, format_of, looks_like_takeout
 from postroom.archive.messages import account_name

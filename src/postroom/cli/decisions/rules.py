@@ -18,7 +18,7 @@ from postroom.actions.requests import find_target
 from postroom.app import App
 from postroom.archive.service import read_apart
 from postroom.audit import Actor
-from postroom.cli.decisions import rule_applying, rule_guidance, rule_trying
+from postroom.cli.decisions import rule_guidance, rule_trying
 from postroom.cli.decisions.rule_trying import RuleOptions, takes_rule_options
 from postroom.cli.session import change, read, with_app
 from postroom.cli.terminal import DryRunOption, JsonOption, console, errors, print_json, print_table
@@ -415,9 +415,9 @@ def _print_rule(rule: StoredRule) -> None:
 
 
 app.command("try")(rule_trying.try_)
-app.command("apply")(rule_applying.apply)
-app.command("applications")(rule_applying.applications)
-app.command("stop")(rule_applying.stop)
-app.command("resume")(rule_applying.resume)
+app.command("apply")(rule_trying.apply)
+app.command("applications")(rule_trying.applications)
+app.command("stop")(rule_trying.stop)
+app.command("resume")(rule_trying.resume)
 app.add_typer(rule_guidance.directions, name="directions")
 app.add_typer(rule_guidance.guidance, name="guidance")

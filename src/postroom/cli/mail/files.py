@@ -26,8 +26,17 @@ from rich.progress import (
 
 from postroom import settings
 from postroom.app import App
-from postroom.app.archive_tasks import TaskKind, absolute, has_home_id, home_id, settle_same
-from postroom.app.importing import ImportOrder, list_troubled, progress_read, report_read
+from postroom.app.archive_tasks import (
+    ImportOrder,
+    TaskKind,
+    absolute,
+    has_home_id,
+    home_id,
+    list_troubled,
+    progress_read,
+    report_read,
+    settle_same,
+)
 from postroom.archive.backend import ArchiveBackend, MailReader
 from postroom.archive.exporting import (
     ExportReport,

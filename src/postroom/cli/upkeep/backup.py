@@ -23,7 +23,7 @@ from postroom.app.backup import (
     note_backup,
     restore_backup,
 )
-from postroom.app.backup.contents import DATABASE, DUMP, Manifest
+from postroom.app.backup.creating import DATABASE, DUMP, Manifest
 from postroom.cli.terminal import JsonOption, console, errors, print_json, progress_bar, size
 from postroom.domain.errors import Fatal
 from postroom.settings import VAULT_KEY_VARIABLE
