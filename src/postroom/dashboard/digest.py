@@ -10,8 +10,19 @@ from pydantic import BaseModel, Field, field_validator
 from starlette.responses import Response
 
 from postroom.accounts.account import AccountStatus, list_accounts
-from postroom.app.digest.counts import DigestCounts, DigestKind, DigestPeriod, NamedCount, count_digest, zone_of
-from postroom.app.digest.letter import ORIGIN_NAMES, TIER_NAMES, by_origin, category_name, what_was_done
+from postroom.app.digest.content import (
+    ORIGIN_NAMES,
+    TIER_NAMES,
+    DigestCounts,
+    DigestKind,
+    DigestPeriod,
+    NamedCount,
+    by_origin,
+    category_name,
+    count_digest,
+    what_was_done,
+    zone_of,
+)
 from postroom.app.owner_tools.counting_tools import digest_reply
 from postroom.archive.statistics import StatisticsBy, search_for
 from postroom.contract.agent import DigestReply

@@ -23,7 +23,7 @@ from postroom.accounts.history import live_trouble
 from postroom.accounts.troubled import troubled_archives, troubled_number
 from postroom.actions import running
 from postroom.actions.browsing import failed_jobs
-from postroom.app.digest.counts import zone_of
+from postroom.app.digest.content import zone_of
 from postroom.app.digest.sending import WHERE_TO_LOOK, unclear_digests
 from postroom.dashboard.archive.contents import UnconnectedMailbox, archived_accounts, unconnected_mailboxes
 from postroom.dashboard.backfill.queries import start_of_day

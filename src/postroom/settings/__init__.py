@@ -1,7 +1,6 @@
 """One typed tree of settings, and how it is read."""
 
 from postroom.settings.connector import ConnectorSettings
-from postroom.settings.current import LIVE, NEED_RESTART, NOTICED_WITHIN_S, CurrentSettings, Derived, SettingsSource
 from postroom.settings.groups import (
     OFF,
     ArchiverSettings,
@@ -33,6 +32,7 @@ from postroom.settings.layers import (
     read_layers,
     shown_value,
 )
+from postroom.settings.live import LIVE, NEED_RESTART, NOTICED_WITHIN_S, CurrentSettings, Derived, SettingsSource
 from postroom.settings.tree import (
     ACCESS_TOKEN_VARIABLE,
     DASHBOARD_FILE,

@@ -6,8 +6,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from postroom.app.archive_statistics import ArchiveStatistics, count_archive, read_statistics
-from postroom.app.digest.counts import DigestCounts, DigestKind, DigestPeriod, count_digest, zone_of
-from postroom.app.digest.letter import ORIGIN_NAMES, TIER_NAMES, category_name, what_was_done
+from postroom.app.digest.content import (
+    ORIGIN_NAMES,
+    TIER_NAMES,
+    DigestCounts,
+    DigestKind,
+    DigestPeriod,
+    category_name,
+    count_digest,
+    what_was_done,
+    zone_of,
+)
 from postroom.archive.backend import ArchiveBackend
 from postroom.archive.statistics import StatisticsBy
 from postroom.contract import agent as contract

@@ -41,7 +41,7 @@ from postroom.cli.terminal import (
 from postroom.domain.clock import SystemClock
 from postroom.domain.errors import BadInput
 from postroom.domain.ids import normal_email
-from postroom.triage.rules import applying, simple, store
+from postroom.triage.rules import applying, store
 from postroom.triage.rules.applying import (
     DEFAULT_CAP,
     LARGEST_CAP,
@@ -54,6 +54,7 @@ from postroom.triage.rules.files import read_file
 from postroom.triage.rules.rows import StoredRule
 from postroom.triage.rules.rule import Rule, described, parse_actions, parse_draft, parse_scope, rule_of
 from postroom.triage.rules.trial import UNSAID, Trial, TrialSubject, mail_to_try, replay, saved_subject
+from postroom.triage.rules.wording import simple_given
 
 Texts = list[str] | None
 _ASKS, _DOES = "Conditions (all must match; of an option given several times, any)", "The rule"
@@ -107,7 +108,7 @@ class RuleOptions:
         """As it would stand in a file; empty if nothing was asked for."""
         if self.subdomains and not self.domain:
             raise BadInput("--subdomains", "needs --domain")
-        return simple.given(self).condition()
+        return simple_given(self).condition()
 
     def given(self) -> dict[str, Any]:
         """The parts of a rule that the options speak of."""
