@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from postroom.archive.backend import ArchiveBackend, MailReader, MailWriter
+from postroom.archive.backend import ArchiveBackend, MailReader
 from postroom.archive.coverage import (
     STATE_OF,
     AttachmentReading,
@@ -66,24 +66,6 @@ def read_batch(
             if characters > _CHARACTERS or clock.monotonic() > until or is_over():
                 break
     return ReadBatch(tuple(read), read[-1].message) if read else None
-
-
-def index_all(
-    archive: ArchiveBackend,
-    writer: MailWriter,
-    email: str,
-    progress: Callable[[int], None] = lambda done: None,
-    *,
-    messages: int = _MESSAGES,
-    version: int = EXTRACTOR_VERSION,
-) -> int:
-    """Index every attachment that waits; returns how many were read."""
-    done, after = 0, None
-    while (batch := read_batch(archive, email, after, messages=messages, version=version)) is not None:
-        writer.record_readings(email, batch.messages)
-        done, after = done + batch.attachments, batch.last
-        progress(batch.attachments)
-    return done
 
 
 def versions_in_turn(version: int) -> tuple[int, ...]:

@@ -47,9 +47,9 @@ from postroom.mailboxes.ports import PriorityLane
 from postroom.mailboxes.protocol import Mailbox
 from postroom.switchboard import definitions
 from postroom.switchboard.backfill import counting
+from postroom.switchboard.backfill.counting import MeasuredCall, TextSize, TokenModel, fitted
 from postroom.switchboard.backfill.job import BackfillJob
 from postroom.switchboard.backfill.terms import NewBackfill, checked, require_share
-from postroom.switchboard.backfill.token_model import MeasuredCall, TextSize, TokenModel, fitted
 from postroom.switchboard.definitions import corrected_senders
 from postroom.switchboard.retention import RetentionRule
 from postroom.switchboard.spending import CeilingInForce, ModelBudget

@@ -265,7 +265,6 @@ class ModelSim:
     """What to give an OpenAI client as its base address."""
     token: str
     control_token: str
-    control_url: str
     responder: ChatResponder
 
 
@@ -281,7 +280,7 @@ async def running_model(
     listener = listening(HOST, port)
     root = f"http://{HOST}:{listener.getsockname()[1]}"
     async with serving(app, listener, before_stop=app.release):
-        yield ModelSim(f"{root}/v1", token, control_token, f"{root}/_sim", responder)
+        yield ModelSim(f"{root}/v1", token, control_token, responder)
 
 
 async def serve(*, port: int, seed: int) -> None:
