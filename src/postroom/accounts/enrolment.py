@@ -34,15 +34,7 @@ from postroom.db.tables.triage import actions, outbound
 from postroom.domain.checkups import Check, CheckVerdict, Finding, first_failure
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, Fatal, PostroomError, Retryable
-from postroom.mailboxes.credentials import (
-    GrantStore,
-    OAuthGrant,
-    StaticCredentials,
-    StoredGrant,
-    credentials_for,
-    imap_login_by,
-    imap_login_of,
-)
+from postroom.mailboxes import credentials
 from postroom.mailboxes.gmail.checkup import examine
 from postroom.mailboxes.gmail.methods import ProfileName, login_command
 from postroom.mailboxes.imap.connection import ImapLogin
@@ -70,7 +62,7 @@ class UnprovenLogin(Fatal):
 @dataclass(frozen=True)
 class Enrolment:
     database: Database
-    grants: GrantStore
+    grants: credentials.GrantStore
     clock: Clock
 
     async def refuse_known_elsewhere(self, email: str, api_base: str, provider: Provider = Provider.GMAIL) -> None:
@@ -79,14 +71,14 @@ class Enrolment:
         if known is not None:
             refuse_other_base(known, api_base, provider)
 
-    async def add(self, grant: StoredGrant, quota: ProfileName | None = None) -> tuple[Account, list[str]]:
+    async def add(self, grant: credentials.StoredGrant, quota: ProfileName | None = None) -> tuple[Account, list[str]]:
         """Verify the login with a call for the profile, then store it; also returns warnings."""
         await self.refuse_known_elsewhere(grant.email, grant.api_base)
-        findings = await examine(grant, StaticCredentials(grant.access_token, grant.email), self.clock)
+        findings = await examine(grant, credentials.StaticCredentials(grant.access_token, grant.email), self.clock)
         obstacle = first_failure(finding for finding in findings if finding.check is not Check.CLOCK)
         if obstacle is not None:
             raise Fatal(f"{obstacle.text} Nothing was stored.")
-        scopes = grant.scopes if isinstance(grant, OAuthGrant) else frozenset[str]()
+        scopes = grant.scopes if isinstance(grant, credentials.OAuthGrant) else frozenset[str]()
         new = NewAccount(grant.email, grant.api_base, quota, scopes)
         async with self.grants.locked(grant.email, self.clock):
             self.grants.save(grant)
@@ -94,13 +86,15 @@ class Enrolment:
         return account, [finding.text for finding in findings if finding.verdict is not CheckVerdict.OK]
 
     async def add_imap(
-        self, given: ImapLogin | OAuthGrant, newest: NewestIds = none_archived
+        self, given: ImapLogin | credentials.OAuthGrant, newest: NewestIds = none_archived
     ) -> tuple[Account, list[str]]:
         """Verify the login, by password or by browser, by logging in, then store it in place of any other; also returns
         warnings. An account that was read by Gmail's API is read by IMAP from now on, if it is the same mailbox."""
-        if isinstance(given, OAuthGrant):
+        if isinstance(given, credentials.OAuthGrant):
             refused = f"{given.client.issuer} let you in, but the server does not: was it the account of {given.email}?"
-            login = imap_login_by(given, StaticCredentials(given.access_token, given.email, refused))
+            login = credentials.imap_login_by(
+                given, credentials.StaticCredentials(given.access_token, given.email, refused)
+            )
         else:
             login = require_login(given)
         address = str(login.address)
@@ -109,12 +103,12 @@ class Enrolment:
         obstacle = first_failure(findings)
         if obstacle is not None:
             raise UnprovenLogin(obstacle)
-        scopes = given.scopes if isinstance(given, OAuthGrant) else frozenset[str]()
+        scopes = given.scopes if isinstance(given, credentials.OAuthGrant) else frozenset[str]()
         new = NewAccount(login.email, address, scopes=scopes, provider=Provider.IMAP)
         store, remarks = await self._storing(new, login, newest)
         async with self.grants.locked(login.email, self.clock):
             former = self.grants.find(login.email), self.grants.imap.find(login.email)
-            if isinstance(given, OAuthGrant):
+            if isinstance(given, credentials.OAuthGrant):
                 self.grants.save(given)
             else:
                 self.grants.imap.save(login)
@@ -123,10 +117,10 @@ class Enrolment:
             except PostroomError:
                 self._put_back(login.email, *former)
                 raise
-            (self.grants.imap if isinstance(given, OAuthGrant) else self.grants).remove(login.email)
+            (self.grants.imap if isinstance(given, credentials.OAuthGrant) else self.grants).remove(login.email)
         return account, [*remarks, *(each.text for each in findings if each.verdict is not CheckVerdict.OK)]
 
-    def _put_back(self, email: str, grant: StoredGrant | None, login: ImapLogin | None) -> None:
+    def _put_back(self, email: str, grant: credentials.StoredGrant | None, login: ImapLogin | None) -> None:
         """The account stays as it was, and so does its login."""
         if grant is None:
             self.grants.remove(email)
@@ -190,10 +184,10 @@ def login_command_of(account: Account) -> str:
             return imap_login_command(account.email, account.scopes)
 
 
-async def examine_account(grants: GrantStore, account: Account, clock: Clock) -> list[Finding]:
+async def examine_account(grants: credentials.GrantStore, account: Account, clock: Clock) -> list[Finding]:
     grant = grants.find(account.email)
     if account.provider is Provider.IMAP and (grant is not None or grants.imap.find(account.email) is not None):
-        return await examine_imap(imap_login_of(grants, account.email, clock))
+        return await examine_imap(credentials.imap_login_of(grants, account.email, clock))
     if grant is None:
         return [
             Finding(
@@ -204,7 +198,7 @@ async def examine_account(grants: GrantStore, account: Account, clock: Clock) ->
                 log_in_again(account),
             )
         ]
-    return await examine(grant, credentials_for(grants, account.email, clock), clock)
+    return await examine(grant, credentials.credentials_for(grants, account.email, clock), clock)
 
 
 _SHOWN = {FolderRole.ALL: "All Mail", FolderRole.SPAM: "Spam", FolderRole.TRASH: "Bin"}

@@ -25,13 +25,7 @@ from postroom.settings.groups import (
     WebSettings,
     WorkerSettings,
 )
-from postroom.settings.layers import (
-    SettingLayers,
-    SettingSource,
-    load,
-    read_layers,
-    shown_value,
-)
+from postroom.settings.layers import SettingLayers, SettingSource, load, read_layers, shown_value
 from postroom.settings.live import LIVE, NEED_RESTART, NOTICED_WITHIN_S, CurrentSettings, Derived, SettingsSource
 from postroom.settings.tree import (
     ACCESS_TOKEN_VARIABLE,

@@ -24,9 +24,9 @@ from pydantic import ValidationError
 
 from postroom.domain.errors import BadInput, PostroomError
 from postroom.domain.validation import problem_text
+from postroom.settings import tree
 from postroom.settings.files import FORM_IS_OLD, file_stamp, locked, replace_file
 from postroom.settings.layers import SettingLayers, SettingSource, read_layers, shown_value, value_at
-from postroom.settings.tree import DASHBOARD_FILE, FILE_NAME, Setting, SettingPath, Settings, reference
 
 EDITABLE = (
     "model.provider",
@@ -75,7 +75,7 @@ class SettingsChange:
 
     def write(self) -> None:
         """Writing it twice is writing it once; a file that was changed meanwhile is left as it is."""
-        path = self.before.home / DASHBOARD_FILE
+        path = self.before.home / tree.DASHBOARD_FILE
         with locked(path):
             now = read_layers(self.before.home)
             if now.dashboard == self.after.dashboard and now.file == self.after.file:
@@ -84,15 +84,15 @@ class SettingsChange:
             replace_file(path, _text_of(self.after.dashboard))
 
 
-def editable(key: str) -> Setting:
+def editable(key: str) -> tree.Setting:
     if key not in EDITABLE:
         raise BadInput(key, "cannot be set in the dashboard; docs/settings.md says where it can")
     return _by_key()[key]
 
 
 @cache
-def _by_key() -> dict[str, Setting]:
-    return {setting.key: setting for _, group in reference() for setting in group if setting.key}
+def _by_key() -> dict[str, tree.Setting]:
+    return {setting.key: setting for _, group in tree.reference() for setting in group if setting.key}
 
 
 def require_version(layers: SettingLayers, version: str) -> None:
@@ -123,13 +123,13 @@ def _checked(key: str, text: str) -> str:
     return text
 
 
-def _refuse_fixed(layers: SettingLayers, path: SettingPath) -> None:
+def _refuse_fixed(layers: SettingLayers, path: tree.SettingPath) -> None:
     if (given := layers.environment.get(path)) is not None:
         key = ".".join(path)
         raise BadInput(key, f"is set by {given.name} in the environment, which always wins; change it there")
 
 
-def _with(layers: SettingLayers, wanted: Mapping[SettingPath, str]) -> dict[str, Any]:
+def _with(layers: SettingLayers, wanted: Mapping[tree.SettingPath, str]) -> dict[str, Any]:
     content = {name: dict(group) for name, group in layers.dashboard.items()}
     for path, text in wanted.items():
         group, name = path
@@ -140,7 +140,7 @@ def _with(layers: SettingLayers, wanted: Mapping[SettingPath, str]) -> dict[str,
     return content
 
 
-def _tidied(layers: SettingLayers, wanted: Mapping[SettingPath, str]) -> SettingLayers:
+def _tidied(layers: SettingLayers, wanted: Mapping[tree.SettingPath, str]) -> SettingLayers:
     """With values of their own types, and without those that hold anyway."""
     settings, without = layers.settings(), _settings_without(layers)
     content = {name: dict(group) for name, group in layers.dashboard.items()}
@@ -155,7 +155,7 @@ def _tidied(layers: SettingLayers, wanted: Mapping[SettingPath, str]) -> Setting
     return replace(layers, dashboard={name: group for name, group in content.items() if group})
 
 
-def _settings_without(layers: SettingLayers) -> Settings | None:
+def _settings_without(layers: SettingLayers) -> tree.Settings | None:
     """What holds without the dashboard; None where that alone is incomplete."""
     try:
         return replace(layers, dashboard={}).settings()
@@ -207,14 +207,14 @@ class SettingsSource(Protocol):
     """Settings that never change, or those of a running process."""
 
     @property
-    def now(self) -> Settings: ...
+    def now(self) -> tree.Settings: ...
 
 
 class CurrentSettings:
     """`started` may differ from the files, as where a command's options set something: only a setting that has changed
     in the files since the start is taken from them."""
 
-    def __init__(self, started: Settings) -> None:
+    def __init__(self, started: tree.Settings) -> None:
         self._started = started
         self._now = started
         self._seen: object = None
@@ -222,7 +222,7 @@ class CurrentSettings:
         """Why the files cannot be used as they are now."""
 
     @property
-    def now(self) -> Settings:
+    def now(self) -> tree.Settings:
         return self._now
 
     @cached_property
@@ -249,7 +249,7 @@ class CurrentSettings:
         old, self._now, self.problem, self._seen = self._now, fresh, None, stamps
         return [key for key in LIVE if _value(old, key) != _value(fresh, key)]
 
-    def waiting(self, found: Settings) -> list[str]:
+    def waiting(self, found: tree.Settings) -> list[str]:
         """Of these settings, as the files have them, the keys that this process does not work with yet."""
         return [
             key
@@ -275,7 +275,7 @@ class Derived(Generic[K, T]):
         return made[1]
 
 
-def _with_changes(started: Settings, before: Mapping[str, Any], found: Mapping[str, Any]) -> Settings:
+def _with_changes(started: tree.Settings, before: Mapping[str, Any], found: Mapping[str, Any]) -> tree.Settings:
     """What the process started with, but for live settings that have changed in the files since then."""
     groups: dict[str, dict[str, Any]] = {}
     for key in LIVE:
@@ -292,14 +292,14 @@ def _with_changes(started: Settings, before: Mapping[str, Any], found: Mapping[s
     return started.model_copy(update=fresh)
 
 
-def _values(settings: Settings) -> dict[str, Any]:
+def _values(settings: tree.Settings) -> dict[str, Any]:
     return {key: _value(settings, key) for key in EDITABLE}
 
 
-def _value(settings: Settings, key: str) -> Any:
+def _value(settings: tree.Settings, key: str) -> Any:
     group, _, name = key.partition(".")
     return getattr(getattr(settings, group), name)
 
 
 def _stamps(home: Path) -> list[object]:
-    return [file_stamp(home / name) for name in (DASHBOARD_FILE, FILE_NAME)]
+    return [file_stamp(home / name) for name in (tree.DASHBOARD_FILE, tree.FILE_NAME)]

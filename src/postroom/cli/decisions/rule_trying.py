@@ -42,14 +42,6 @@ from postroom.domain.clock import SystemClock
 from postroom.domain.errors import BadInput
 from postroom.domain.ids import normal_email
 from postroom.triage.rules import applying, store
-from postroom.triage.rules.applying import (
-    DEFAULT_CAP,
-    LARGEST_CAP,
-    ApplicationPreview,
-    ApplicationState,
-    PastMail,
-    RuleApplication,
-)
 from postroom.triage.rules.files import read_file
 from postroom.triage.rules.rows import StoredRule
 from postroom.triage.rules.rule import Rule, described, parse_actions, parse_draft, parse_scope, rule_of
@@ -332,8 +324,8 @@ def apply(
     query: Annotated[str, typer.Option("--query", help="Only mail that this search finds.")] = "",
     account: Annotated[str | None, typer.Option("--account", help="Only this account's mail.")] = None,
     cap: Annotated[
-        int, typer.Option("--cap", min=1, max=LARGEST_CAP, help="The most messages that it acts on.")
-    ] = DEFAULT_CAP,
+        int, typer.Option("--cap", min=1, max=applying.LARGEST_CAP, help="The most messages that it acts on.")
+    ] = applying.DEFAULT_CAP,
     yes: Annotated[
         bool, typer.Option("--yes", help="For a rule that destroys mail: do not ask for confirmation.")
     ] = False,
@@ -345,7 +337,7 @@ def apply(
     A worker does it, after all other work; `rules applications` shows its progress, and `actions undo --application`
     undoes all of it. `--dry-run` counts what it would act on.
     """
-    mail = PastMail(query, None if account is None else normal_email(account, "account"), cap)
+    mail = applying.PastMail(query, None if account is None else normal_email(account, "account"), cap)
     rule = read(lambda tx: store.get_rule(tx, name))
     if dry_run:
         _print_preview(rule, mail, with_app(lambda app: _previewed(app, rule, mail)), json=json)
@@ -361,19 +353,21 @@ def apply(
     console.print("`postroom rules applications` shows how far it is.")
 
 
-async def _begun(app: App, rule: StoredRule, mail: PastMail) -> RuleApplication:
+async def _begun(app: App, rule: StoredRule, mail: applying.PastMail) -> applying.RuleApplication:
     total = await asyncio.to_thread(mail.count, app.archive.backend)
     who = Actor.of(me())
     return await app.database.write(lambda tx: applying.begin(tx, app.queue, rule, mail, total, who))
 
 
-async def _previewed(app: App, rule: StoredRule, mail: PastMail) -> ApplicationPreview:
+async def _previewed(app: App, rule: StoredRule, mail: applying.PastMail) -> applying.ApplicationPreview:
     total = await asyncio.to_thread(mail.count, app.archive.backend)
     with progress(total, "looking") as show:
         return await applying.preview(app.database, app.archive.backend, rule, mail, app.clock.now(), show)
 
 
-def _print_preview(rule: StoredRule, mail: PastMail, found: ApplicationPreview, *, json: bool) -> None:
+def _print_preview(
+    rule: StoredRule, mail: applying.PastMail, found: applying.ApplicationPreview, *, json: bool
+) -> None:
     left = len(found.matches) - found.can_act
     if json:
         acts = min(found.can_act, mail.cap)
@@ -412,7 +406,7 @@ def resume(
     application_id: ApplicationId,
     cap: Annotated[
         int | None,
-        typer.Option("--cap", min=1, max=LARGEST_CAP, help="A new cap for the whole run; default: unchanged."),
+        typer.Option("--cap", min=1, max=applying.LARGEST_CAP, help="A new cap for the whole run; default: unchanged."),
     ] = None,
     dry_run: DryRunOption = False,
 ) -> None:
@@ -421,11 +415,11 @@ def resume(
     console.print(f"{'It would go on' if dry_run else 'It goes on'}, up to {after.cap:,} messages in all.")
 
 
-def _progress(each: RuleApplication) -> str:
-    reason = f" ({each.reason})" if each.reason and each.state is not ApplicationState.RUNNING else ""
+def _progress(each: applying.RuleApplication) -> str:
+    reason = f" ({each.reason})" if each.reason and each.state is not applying.ApplicationState.RUNNING else ""
     total = max(each.total, each.looked_at)
     return f"{each.looked_at:,} of {total:,} looked at, {each.acted_on:,} of at most {each.cap:,} acted on{reason}"
 
 
-def _application_json(each: RuleApplication) -> dict[str, object]:
-    return {name: getattr(each, name) for name in RuleApplication.__slots__ if name != "cursor"}
+def _application_json(each: applying.RuleApplication) -> dict[str, object]:
+    return {name: getattr(each, name) for name in applying.RuleApplication.__slots__ if name != "cursor"}

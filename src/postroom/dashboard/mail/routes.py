@@ -22,15 +22,7 @@ from postroom.archive.search import Sort
 from postroom.contract import settings as contract
 from postroom.dashboard.actions.routes import SNOOZE_HOURS
 from postroom.dashboard.context import Here, api_router, file_reply, named_by, pages_router, permits
-from postroom.dashboard.display.foreign_content import (
-    FRAME_POLICY,
-    OCTET_STREAM,
-    PICTURES_POLICY,
-    SANDBOX,
-    download,
-    folded,
-    frame_document,
-)
+from postroom.dashboard.display import foreign_content
 from postroom.dashboard.display.formatting import clean
 from postroom.dashboard.forms import FilterChoice, Form, mistake_in
 from postroom.dashboard.mail.conversations import ConversationList, list_conversations
@@ -227,9 +219,9 @@ async def message_page(
         letter=letter,
         address=message_path(letter.account, letter.key),
         is_formatted=is_formatted,
-        text=None if is_formatted else folded(letter.text),
+        text=None if is_formatted else foreign_content.folded(letter.text),
         height=_height(letter),
-        sandbox=SANDBOX,
+        sandbox=foreign_content.SANDBOX,
         thread=thread,
         related=related,
         judgement=reply.judgement,
@@ -287,7 +279,7 @@ async def thread_page(here: Here, account: Account, key: Key, before: ThreadBefo
         key=key,
         address=message_path(account, key),
         address_of=message_path,
-        folded=folded,
+        folded=foreign_content.folded,
         is_first=before is None,
     )
 
@@ -306,8 +298,8 @@ async def message_body_page(here: Here, account: Account, key: Key) -> Response:
     pictures = await here.app.pictures.to_show(account, key)
     contents = None if pictures is None else pictures.contents
     safe = await read_html(here.services.shared, account, key, contents)
-    policy = PICTURES_POLICY if contents else FRAME_POLICY
-    return HTMLResponse(frame_document(safe), headers={"content-security-policy": policy})
+    policy = foreign_content.PICTURES_POLICY if contents else foreign_content.FRAME_POLICY
+    return HTMLResponse(foreign_content.frame_document(safe), headers={"content-security-policy": policy})
 
 
 @pages.get(f"{MESSAGE_PAGE}/raw")
@@ -315,20 +307,20 @@ async def message_body_page(here: Here, account: Account, key: Key) -> Response:
 @permits(Permission.READ, named_by("account"))
 async def raw(here: Here, account: Account, key: Key) -> Response:
     """The original message as a download."""
-    return download(await read_raw(here.services.shared, account, key), f"{key}.eml", "message/rfc822")
+    return foreign_content.download(await read_raw(here.services.shared, account, key), f"{key}.eml", "message/rfc822")
 
 
 @pages.get(f"{MESSAGE_PAGE}/attachments/{{number}}")
 @api.get(
     f"{MESSAGE}/attachments/{{number}}",
     response_class=Response,
-    responses=file_reply(OCTET_STREAM, "the decoded content"),
+    responses=file_reply(foreign_content.OCTET_STREAM, "the decoded content"),
 )
 @permits(Permission.READ, named_by("account"))
 async def attachment(here: Here, account: Account, key: Key, number: AttachmentNumber) -> Response:
     """An attachment as a download. Whatever its declared type, it is served as bytes."""
     name, content = await read_attachment(here.services.shared, account, key, number)
-    return download(content, name)
+    return foreign_content.download(content, name)
 
 
 def message_path(account: str, key: str) -> str:
