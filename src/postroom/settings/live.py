@@ -28,6 +28,9 @@ from postroom.settings import tree
 from postroom.settings.files import FORM_IS_OLD, file_stamp, locked, replace_file
 from postroom.settings.layers import SettingLayers, SettingSource, read_layers, shown_value, value_at
 
+K = TypeVar("K")
+T = TypeVar("T")
+
 EDITABLE = (
     "model.provider",
     "model.name",
@@ -53,6 +56,11 @@ EDITABLE = (
     "digest.zone",
 )
 """The settings that can be set in the dashboard; its forms are in `dashboard/settings/configuration.py`."""
+NEED_RESTART = ("backfill.day_zone",)
+"""Of the editable settings: a day that changes its length while it is being counted would be counted twice."""
+LIVE = tuple(key for key in EDITABLE if key not in NEED_RESTART)
+NOTICED_WITHIN_S = 5
+"""Every process has noticed a change after this many seconds."""
 _HEAD = (
     "# Written by the dashboard, which replaces it as a whole: change these on its page Settings.\n"
     "# They win over postroom.toml; the environment wins over both.\n"
@@ -191,16 +199,6 @@ def origin_of(layers: SettingLayers, key: str) -> tuple[SettingSource, str]:
     path = editable(key).path
     given = layers.environment.get(path)
     return layers.source(path), "" if given is None else given.name
-
-
-NEED_RESTART = ("backfill.day_zone",)
-"""Of the editable settings: a day that changes its length while it is being counted would be counted twice."""
-LIVE = tuple(key for key in EDITABLE if key not in NEED_RESTART)
-NOTICED_WITHIN_S = 5
-"""Every process has noticed a change after this many seconds."""
-
-K = TypeVar("K")
-T = TypeVar("T")
 
 
 class SettingsSource(Protocol):

@@ -15,6 +15,7 @@ from postroom.domain.errors import BadInput, NotFound
 from postroom.mail.query.nodes import EVERYTHING, Node, Text, TextField
 from postroom.mail.query.questions import any_word, required_terms, without_words
 
+T = TypeVar("T", bound=Hashable)
 Ask = Callable[[Node], SearchQuestion]
 _LOOKED_AT = (1_000, 20_000)
 """So many of the nearest are asked whether the rest of the query finds them; more, if too few of them are."""
@@ -117,8 +118,6 @@ def _is_of(account: str, row_id: int, check: int, message: ArchivedMessage) -> b
     mine = (message.account, message.row_id, check_of(bytes.fromhex(message.sha256)))
     return (account, row_id, check) == mine
 
-
-T = TypeVar("T", bound=Hashable)
 
 _DAMPING = 60
 """The customary value: the first places count more than later ones, but no single first place decides."""
