@@ -20,16 +20,21 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from postroom.domain.clock import Clock, SystemClock
 from postroom.domain.errors import BadInput
 from postroom.sim.model.answers import (
+    BadRequest,
+    ChatRequest,
+    Completion,
     ModelFault,
     ModelFaultKind,
     Script,
     ScriptedAnswer,
     ScriptQueue,
     arguments_text,
+    assistant_message,
+    error_body,
     invent,
+    read_request,
     tokens_in,
 )
-from postroom.sim.model.chat import BadRequest, ChatRequest, Completion, assistant_message, error_body, read_request
 from postroom.sim.serving import ABORT, HOST, Receive, Scope, Send, SimReply, json_reply, serving, until_stopped
 from postroom.webserver import listening
 
