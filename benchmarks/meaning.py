@@ -21,9 +21,14 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before numpy is loaded: one core is 
 import numpy as np
 from tests.support.archives import generated_mail
 
-from postroom.archive.meaning.embedding import DIMENSIONS, text_embedder
-from postroom.archive.meaning.making import make_vectors
-from postroom.archive.meaning.vectors import VectorFolder, vectors_path, writing_vectors
+from postroom.archive.meaning.vectors import (
+    DIMENSIONS,
+    VectorFolder,
+    make_vectors,
+    text_embedder,
+    vectors_path,
+    writing_vectors,
+)
 from postroom.archive.messages import TextRow
 from postroom.archive.search import Sort
 from postroom.archive.shards.file_archive import FileArchive

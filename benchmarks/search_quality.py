@@ -22,7 +22,7 @@ from tests.foreign.collecting import PACKAGES
 
 from benchmarks.decisions import CORPUS
 from benchmarks.search_questions import QUESTIONS
-from postroom.archive.meaning.making import make_vectors
+from postroom.archive.meaning.vectors import make_vectors
 from postroom.archive.messages import ArchivedMessage, IncomingMail, Provenance
 from postroom.archive.search import Search, Sort
 from postroom.archive.shards.file_archive import FileArchive

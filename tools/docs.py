@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from postroom import settings
-from postroom.settings.dashboard_file import EDITABLE
+from postroom.settings.live import EDITABLE
 from postroom.settings.tree import setting_groups
 
 ROOT = Path(__file__).parent.parent

@@ -32,8 +32,17 @@ from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
 from postroom.mail.addresses import parse_addresses
-from postroom.mail.categories.judgement import judge
-from postroom.mail.categories.model import CLASSES, HEAD, MAGIC, NONE, WEIGHTS, CategoryModel, feature_hash, piece_name
+from postroom.mail.categories.model import (
+    CLASSES,
+    HEAD,
+    MAGIC,
+    NONE,
+    WEIGHTS,
+    CategoryModel,
+    feature_hash,
+    judge,
+    piece_name,
+)
 from postroom.mail.categories.records import HeaderRecord, Scores, read_records
 from postroom.mail.header_features import FREEMAIL, HeaderFacts, features_of, pieces, split_domain
 

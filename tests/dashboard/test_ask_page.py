@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from postroom.archive.indexing import index_all
 from postroom.archive.messages import IncomingMail, Provenance
 from postroom.domain.roles import Permission, Role
 from postroom.sim.model.answers import ScriptedAnswer
 from postroom.sim.model.server import running_model
 from tests.support import dashboard_data as scene
-from tests.support.attachments import with_attachments
+from tests.support.attachments import index_all, with_attachments
 from tests.support.dashboards import Site, open_site, text_of
 from tests.support.mail import ME, letter
 from tests.support.triage import settings_for

@@ -8,7 +8,7 @@ import pytest
 
 from postroom import audit
 from postroom.app.backup import note_backup
-from postroom.app.backup.contents import BackupFile, Manifest
+from postroom.app.backup.creating import BackupFile, Manifest
 from postroom.archive.messages import IncomingMail, Provenance
 from postroom.dashboard.security.passphrase import set_hash
 from postroom.domain.clock import ManualClock

@@ -12,7 +12,7 @@ from postroom.app.archive_runner import conversations_handler
 from postroom.archive.messages import IncomingMail, Provenance
 from postroom.domain.jobs import ARCHIVE_CONVERSATIONS, CATALOGUE
 from postroom.domain.roles import Role
-from postroom.mail.query.operands import OPERATORS
+from postroom.mail.query.grammar import OPERATORS
 from postroom.queue import JobQueue, NewJob
 from tests.support.dashboard_data import add_decided_mail, archive_mail
 from tests.support.dashboards import Site, text_of

@@ -10,7 +10,7 @@ import pytest
 
 from postroom.dashboard.series import TimeWindow, read_series, starts_of
 from postroom.db.series import add_amounts
-from postroom.domain.series import NO_BOUND, Amount, Series, bound_of
+from postroom.telemetry.series import NO_BOUND, Amount, Series, bound_of
 from tests.support import dashboard_data as scene
 from tests.support.dashboards import Site, text_of
 

@@ -26,8 +26,7 @@ from postroom.db.tables.queue import jobs as queued
 from postroom.db.tables.triage import decisions, model_calls
 from postroom.domain.money import Micros, from_cents, to_cents
 from postroom.mail.parsing import parse_headers
-from postroom.mail.policy_seed import SEED
-from postroom.mail.tier_policy import Treatment
+from postroom.mail.tier_policy import SEED, Treatment
 from postroom.sim.gmail.server import build
 from tests.support.databases import DatabaseFactory
 from tests.support.deployment import TODAY, YESTERDAY, Deployment, deployment

@@ -24,8 +24,17 @@ from postroom.demo.archive_steps import (
     recover_old_mail,
 )
 from postroom.demo.decision_steps import a_burst_in_the_morning, approve_what_waits, rules_and_model, undo_an_action
-from postroom.demo.demo_session import DemoSession, open_demo_session
-from postroom.demo.stand_ins import CONFIRMATION, MEETING, MORNING, PRIZE, StandIns, open_stand_ins, write_home
+from postroom.demo.demo_session import (
+    CONFIRMATION,
+    MEETING,
+    MORNING,
+    PRIZE,
+    DemoSession,
+    StandIns,
+    open_demo_session,
+    open_stand_ins,
+    write_home,
+)
 from postroom.domain.actions import ActionStatus
 from postroom.domain.roles import Role
 from postroom.domain.terms import BackfillStatus, Tier

@@ -24,7 +24,6 @@ from mcp import MCPError
 from sqlalchemy import event, inspect, make_url, text
 from sqlalchemy.engine import Engine
 
-from postroom.archive.indexing import index_all
 from postroom.archive.service import open_archive
 from postroom.db import Database, Dialect, Tx, connect
 from postroom.db.opening import SCHEMA_HEAD, schema_revision, unmigrated
@@ -33,6 +32,7 @@ from postroom.mailboxes.credentials import GrantStore, StaticGrant
 from postroom.settings import DatabaseSettings, load
 from postroom.switchboard.tokens import list_tokens
 from postroom.vault import Vault
+from tests.support.attachments import index_all
 from tests.support.commands import CommandResult, PostroomProcess, postroom
 from tests.support.databases import DatabaseFactory
 from tests.support.switchboards import SwitchboardProcess, stranger

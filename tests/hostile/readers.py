@@ -41,12 +41,11 @@ from postroom.mail.addresses import Address
 from postroom.mail.authentication import authentication_of
 from postroom.mail.composing import reply_to
 from postroom.mail.headers import triage_headers
-from postroom.mail.html.remote_pictures import remote_pictures
+from postroom.mail.html import remote_pictures
 from postroom.mail.parsing import parse_mail
-from postroom.mail.policy_seed import SEED
 from postroom.mail.query import parse
 from postroom.mail.query.nodes import format_query
-from postroom.mail.tier_policy import parse_policy
+from postroom.mail.tier_policy import SEED, parse_policy
 from postroom.mail.unsubscribing import unsubscribe_offer
 from postroom.mailboxes.browser_login import parse_client_secrets
 from postroom.mailboxes.gmail import fetching, resources

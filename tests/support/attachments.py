@@ -6,17 +6,38 @@ for each batch that is recorded, and `done`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from email.message import EmailMessage
 
-from postroom.archive.indexing import index_all
+from postroom.archive.backend import ArchiveBackend, MailWriter
+from postroom.archive.indexing import read_batch
 from postroom.archive.messages import IncomingMail, Provenance
+from postroom.reading.documents import EXTRACTOR_VERSION
 from postroom.reading.limited import close_shared_readers
 from tests.support import documents
 from tests.support.archives import ME, place_at
 from tests.support.hostile_documents import open_sheet
 
 PER_BATCH = 4
+AT_ONCE = 20
+
+
+def index_all(
+    archive: ArchiveBackend,
+    writer: MailWriter,
+    email: str,
+    progress: Callable[[int], None] = lambda done: None,
+    *,
+    messages: int = AT_ONCE,
+    version: int = EXTRACTOR_VERSION,
+) -> int:
+    """Index every attachment that waits; returns how many were read."""
+    done, after = 0, None
+    while (batch := read_batch(archive, email, after, messages=messages, version=version)) is not None:
+        writer.record_readings(email, batch.messages)
+        done, after = done + batch.attachments, batch.last
+        progress(batch.attachments)
+    return done
 
 
 def with_attachments(number: int, files: Iterable[tuple[str, bytes]], body: str = "See the files.") -> IncomingMail:

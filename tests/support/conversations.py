@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
-from postroom.archive.conversations.building import index_conversations
+from postroom.archive.indexing import index_conversations
 from postroom.archive.messages import IncomingMail, Provenance
 from tests.support.archives import place_at
 

@@ -26,13 +26,13 @@ from postroom.db.tables.web import backfill_runs, discovered_items, web_endpoint
 from postroom.domain.actions import ActionOrder, Origin, Proposal
 from postroom.domain.clock import ManualClock
 from postroom.domain.ids import new_id
-from postroom.domain.series import NO_BOUND, Amount, Series, bound_of
 from postroom.domain.terms import AssignmentRule, Tier
 from postroom.queue import JobState, NewJob, QueueName
 from postroom.settings import SafetySettings
 from postroom.switchboard.backfill.ledger import day_of
 from postroom.switchboard.tools.mail import Heartbeat, record_heartbeat
 from postroom.sync.alerts import Alert, AlertCondition, AlertLevel, settle
+from postroom.telemetry.series import NO_BOUND, Amount, Series, bound_of
 from postroom.triage.rules.rows import StoredRule
 from postroom.triage.rules.rule import parse_actions, parse_draft
 from postroom.triage.rules.store import add_rule

@@ -10,14 +10,18 @@ import random
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, cast
 
 import httpx2
+from sqlalchemy import select
 
+from postroom.db import Tx
+from postroom.db.tables.accounts import quota_grants
 from postroom.domain.clock import Clock, SystemClock
 from postroom.mailboxes.errors import LoginNeeded
 from postroom.mailboxes.gmail.client import GmailClient, connected
-from postroom.mailboxes.gmail.methods import QuotaProfile
+from postroom.mailboxes.gmail.methods import MINUTE_S, QuotaProfile
 from postroom.mailboxes.gmail.transport import TransportConfig
 from postroom.mailboxes.limiter import Limiter, limiter_for
 from postroom.mailboxes.pace import TunerLimits
@@ -254,3 +258,9 @@ class EndlessSource:
 
     def user_labels(self) -> Mapping[str, str]:
         return {}
+
+
+def units_in_use(tx: Tx, account_id: str, now: datetime) -> int:
+    """The units granted to an account within the last minute, to all processes together."""
+    recent = (quota_grants.c.account_id == account_id) & (quota_grants.c.granted_at > now - timedelta(seconds=MINUTE_S))
+    return sum(tx.execute(select(quota_grants.c.units).where(recent)).scalars())

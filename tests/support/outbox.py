@@ -15,9 +15,9 @@ from postroom.accounts.account import Account, NewAccount, add_account
 from postroom.actions import lifecycle
 from postroom.actions.lifecycle import Action, NewAction
 from postroom.actions.outbound import record
+from postroom.actions.outbound.letters import outbound_job
 from postroom.actions.outbound.loop_guard import ACTION_HEADER
 from postroom.actions.outbound.record import Outbound
-from postroom.actions.outbound.request import outbound_job
 from postroom.actions.outbound.sending import MailSender, Originals
 from postroom.archive.shards.file_archive import FileArchive
 from postroom.db import Database, Tx

@@ -17,7 +17,7 @@ from postroom.accounts.account import list_accounts
 from postroom.accounts.account_jobs import job_of
 from postroom.app import open_app
 from postroom.app.worker import open_worker
-from postroom.demo.stand_ins import StandIns, open_stand_ins, write_home
+from postroom.demo.demo_session import StandIns, open_stand_ins, write_home
 from postroom.domain.clock import SystemClock
 from tests.support.commands import postroom
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from postroom import settings
-from postroom.app.backup.contents import settings_and_secrets
+from postroom.app.backup.creating import settings_and_secrets
 from postroom.domain.errors import BadInput
 from postroom.settings import SettingSource, read_layers
-from postroom.settings.dashboard_file import EDITABLE, planned
 from postroom.settings.files import replace_file
+from postroom.settings.live import EDITABLE, planned
 from tests.support.commands import in_this_process as postroom
 
 pytestmark = pytest.mark.req("UX-2")

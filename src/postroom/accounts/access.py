@@ -105,12 +105,6 @@ class DatabaseBudget:
         return max(0.0, float((granted_at + span - now).total_seconds()))
 
 
-def units_in_use(tx: Tx, account_id: str, now: datetime) -> int:
-    """The units granted within the last minute, by all processes together."""
-    recent = (quota_grants.c.account_id == account_id) & (quota_grants.c.granted_at > now - timedelta(seconds=MINUTE_S))
-    return sum(tx.execute(select(quota_grants.c.units).where(recent)).scalars())
-
-
 @dataclass(frozen=True, slots=True)
 class _Ledger:
     """The running totals just before the window and at its end."""

@@ -1,10 +1,19 @@
-"""Adding, checking and removing an account. An account is stored only after it has proved
-to be the one that was named."""
+"""Adding, checking and removing an account. An account is stored only after it has proved to be the one that was named.
+
+One that was read by Gmail's API can be read by Gmail's IMAP server from then on (IM-6). It stays one account: its
+messages have the same ids either way, and each label keeps the id that the API gave it, because its folder begins with
+that id. So the archive, rules, actions and their undo go on as they are. The cursor into the API's history means
+nothing to IMAP: the next look finds it too old, and compares what came since. Refused wherever that would not hold: at
+another server, for a mailbox that does not show all of its mail and labels by IMAP, and while mail is being sent.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from sqlalchemy import select, update
 
 from postroom.accounts.account import (
     Account,
@@ -16,25 +25,22 @@ from postroom.accounts.account import (
     refuse_other_base,
     remove_account,
 )
-from postroom.accounts.switching import REMARK, folders_begun, known_by_api, read_by_imap
+from postroom.accounts.history import end_readers
+from postroom.accounts.mailbox_state import labels_of
+from postroom.accounts.places import begin_places
 from postroom.db import Database, Tx
+from postroom.db.tables.accounts import accounts, sync_labels
+from postroom.db.tables.triage import actions, outbound
 from postroom.domain.checkups import Check, CheckVerdict, Finding, first_failure
 from postroom.domain.clock import Clock
-from postroom.domain.errors import Fatal, PostroomError
-from postroom.mailboxes.credentials import (
-    GrantStore,
-    OAuthGrant,
-    StaticCredentials,
-    StoredGrant,
-    credentials_for,
-    imap_login_by,
-    imap_login_of,
-)
+from postroom.domain.errors import BadInput, Fatal, PostroomError, Retryable
+from postroom.mailboxes import credentials
 from postroom.mailboxes.gmail.checkup import examine
 from postroom.mailboxes.gmail.methods import ProfileName, login_command
 from postroom.mailboxes.imap.connection import ImapLogin
-from postroom.mailboxes.imap.login import examine_imap, imap_login_command, require_login, view_gmail
-from postroom.mailboxes.protocol import MessageId
+from postroom.mailboxes.imap.login import GmailView, examine_imap, imap_login_command, require_login, view_gmail
+from postroom.mailboxes.imap.places import FolderRole, FolderState
+from postroom.mailboxes.protocol import LabelId, MessageId
 from postroom.telemetry.logs import clean
 
 NewestIds = Callable[[str], Awaitable[Sequence[MessageId]]]
@@ -56,7 +62,7 @@ class UnprovenLogin(Fatal):
 @dataclass(frozen=True)
 class Enrolment:
     database: Database
-    grants: GrantStore
+    grants: credentials.GrantStore
     clock: Clock
 
     async def refuse_known_elsewhere(self, email: str, api_base: str, provider: Provider = Provider.GMAIL) -> None:
@@ -65,14 +71,14 @@ class Enrolment:
         if known is not None:
             refuse_other_base(known, api_base, provider)
 
-    async def add(self, grant: StoredGrant, quota: ProfileName | None = None) -> tuple[Account, list[str]]:
+    async def add(self, grant: credentials.StoredGrant, quota: ProfileName | None = None) -> tuple[Account, list[str]]:
         """Verify the login with a call for the profile, then store it; also returns warnings."""
         await self.refuse_known_elsewhere(grant.email, grant.api_base)
-        findings = await examine(grant, StaticCredentials(grant.access_token, grant.email), self.clock)
+        findings = await examine(grant, credentials.StaticCredentials(grant.access_token, grant.email), self.clock)
         obstacle = first_failure(finding for finding in findings if finding.check is not Check.CLOCK)
         if obstacle is not None:
             raise Fatal(f"{obstacle.text} Nothing was stored.")
-        scopes = grant.scopes if isinstance(grant, OAuthGrant) else frozenset[str]()
+        scopes = grant.scopes if isinstance(grant, credentials.OAuthGrant) else frozenset[str]()
         new = NewAccount(grant.email, grant.api_base, quota, scopes)
         async with self.grants.locked(grant.email, self.clock):
             self.grants.save(grant)
@@ -80,13 +86,15 @@ class Enrolment:
         return account, [finding.text for finding in findings if finding.verdict is not CheckVerdict.OK]
 
     async def add_imap(
-        self, given: ImapLogin | OAuthGrant, newest: NewestIds = none_archived
+        self, given: ImapLogin | credentials.OAuthGrant, newest: NewestIds = none_archived
     ) -> tuple[Account, list[str]]:
         """Verify the login, by password or by browser, by logging in, then store it in place of any other; also returns
         warnings. An account that was read by Gmail's API is read by IMAP from now on, if it is the same mailbox."""
-        if isinstance(given, OAuthGrant):
+        if isinstance(given, credentials.OAuthGrant):
             refused = f"{given.client.issuer} let you in, but the server does not: was it the account of {given.email}?"
-            login = imap_login_by(given, StaticCredentials(given.access_token, given.email, refused))
+            login = credentials.imap_login_by(
+                given, credentials.StaticCredentials(given.access_token, given.email, refused)
+            )
         else:
             login = require_login(given)
         address = str(login.address)
@@ -95,12 +103,12 @@ class Enrolment:
         obstacle = first_failure(findings)
         if obstacle is not None:
             raise UnprovenLogin(obstacle)
-        scopes = given.scopes if isinstance(given, OAuthGrant) else frozenset[str]()
+        scopes = given.scopes if isinstance(given, credentials.OAuthGrant) else frozenset[str]()
         new = NewAccount(login.email, address, scopes=scopes, provider=Provider.IMAP)
         store, remarks = await self._storing(new, login, newest)
         async with self.grants.locked(login.email, self.clock):
             former = self.grants.find(login.email), self.grants.imap.find(login.email)
-            if isinstance(given, OAuthGrant):
+            if isinstance(given, credentials.OAuthGrant):
                 self.grants.save(given)
             else:
                 self.grants.imap.save(login)
@@ -109,10 +117,10 @@ class Enrolment:
             except PostroomError:
                 self._put_back(login.email, *former)
                 raise
-            (self.grants.imap if isinstance(given, OAuthGrant) else self.grants).remove(login.email)
+            (self.grants.imap if isinstance(given, credentials.OAuthGrant) else self.grants).remove(login.email)
         return account, [*remarks, *(each.text for each in findings if each.verdict is not CheckVerdict.OK)]
 
-    def _put_back(self, email: str, grant: StoredGrant | None, login: ImapLogin | None) -> None:
+    def _put_back(self, email: str, grant: credentials.StoredGrant | None, login: ImapLogin | None) -> None:
         """The account stays as it was, and so does its login."""
         if grant is None:
             self.grants.remove(email)
@@ -176,10 +184,10 @@ def login_command_of(account: Account) -> str:
             return imap_login_command(account.email, account.scopes)
 
 
-async def examine_account(grants: GrantStore, account: Account, clock: Clock) -> list[Finding]:
+async def examine_account(grants: credentials.GrantStore, account: Account, clock: Clock) -> list[Finding]:
     grant = grants.find(account.email)
     if account.provider is Provider.IMAP and (grant is not None or grants.imap.find(account.email) is not None):
-        return await examine_imap(imap_login_of(grants, account.email, clock))
+        return await examine_imap(credentials.imap_login_of(grants, account.email, clock))
     if grant is None:
         return [
             Finding(
@@ -190,4 +198,87 @@ async def examine_account(grants: GrantStore, account: Account, clock: Clock) ->
                 log_in_again(account),
             )
         ]
-    return await examine(grant, credentials_for(grants, account.email, clock), clock)
+    return await examine(grant, credentials.credentials_for(grants, account.email, clock), clock)
+
+
+_SHOWN = {FolderRole.ALL: "All Mail", FolderRole.SPAM: "Spam", FolderRole.TRASH: "Bin"}
+_BEING_SENT = ("composing", "drafted", "sending")
+_MOST_NAMED = 5
+REMARK = (
+    "It was read by Gmail's API and is read by IMAP from now on. Its mail, labels, rules and actions stay; Gmail's "
+    "categories and conversations are not shown by IMAP, so rules that look at a category are switched off."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownByApi:
+    """What is known of an account that was read by the API."""
+
+    account: Account
+    labels: Mapping[LabelId, str]
+    """Its owner's own."""
+    newest: Sequence[MessageId]
+    """The last few messages in the archive."""
+
+
+def known_by_api(tx: Tx, account: Account, newest: Sequence[MessageId]) -> KnownByApi:
+    """Of two ids with one name, the one that the last listing of labels had counts."""
+    archived = select(sync_labels.c.label_id, sync_labels.c.name).where(sync_labels.c.account_id == account.id)
+    found = [(name, label_id) for label_id, name in tx.execute(archived)]
+    found += [(label.name, label.label_id) for label in labels_of(tx, account.id) if not label.is_system]
+    by_name = {name.casefold(): (label_id, name) for name, label_id in found}
+    return KnownByApi(account, dict(by_name.values()), newest)
+
+
+def folders_begun(known: KnownByApi, view: GmailView | None, server: str) -> list[FolderState]:
+    """The folders of the known labels, each with the label's id. Raises BadInput where the mailbox, as IMAP shows it,
+    is not the one that is known."""
+    email = known.account.email
+    if view is None:
+        raise BadInput(
+            "host",
+            f"{email} is read by Gmail's API, and {server} is not Gmail's own server: all its mail would come a second "
+            "time, with other ids; use Gmail's server, or another home folder (POSTROOM_HOME)",
+        )
+    hidden = [name for role, name in _SHOWN.items() if role not in view.roles]
+    if hidden:
+        raise BadInput(
+            "host",
+            f"Gmail does not show {' and '.join(hidden)} of {email} by IMAP, and that mail would count as deleted; "
+            "tick *Show in IMAP* beside it in Gmail's settings under *Labels*, and try again",
+        )
+    if known.newest and not view.held:
+        raise BadInput(
+            "email",
+            f"none of the last {len(known.newest)} messages that are known of {email} is in this mailbox; it is "
+            "another one",
+        )
+    lacking = sorted(name for name in known.labels.values() if name.casefold() not in view.labels)
+    if lacking:
+        more = f" and {len(lacking) - _MOST_NAMED} more" if len(lacking) > _MOST_NAMED else ""
+        raise BadInput(
+            "host",
+            f"Gmail does not show the labels {', '.join(lacking[:_MOST_NAMED])}{more} of {email} by IMAP; tick *Show "
+            "in IMAP* beside them in Gmail's settings under *Labels*. If they were deleted or renamed there since, run "
+            f"`postroom account labels {email} --sync` first",
+        )
+    return [replace(view.labels[name.casefold()], id=label_id) for label_id, name in known.labels.items()]
+
+
+def read_by_imap(tx: Tx, known: Account, new: NewAccount, begun: Sequence[FolderState], now: datetime) -> Account:
+    """Change the account, in one transaction. Raises Retryable while mail is being sent, from a draft that only the API
+    knows."""
+    _refuse_while_sending(tx, known)
+    named = {"provider": Provider.IMAP, "api_base": new.api_base, "quota_profile": None}
+    by_api = (accounts.c.id == known.id) & (accounts.c.provider == Provider.GMAIL)
+    if tx.execute(update(accounts).where(by_api).values(**named)).rowcount:  # else another process was first
+        begin_places(tx, known.id, begun)
+        end_readers(tx, known.id, now)
+    return add_account(tx, new, now)
+
+
+def _refuse_while_sending(tx: Tx, account: Account) -> None:
+    query = select(outbound.c.action_id).join(actions, actions.c.id == outbound.c.action_id)
+    sending = query.where(actions.c.account_id == account.id, outbound.c.state.in_(_BEING_SENT)).limit(1)
+    if tx.execute(sending).first() is not None:
+        raise Retryable(f"Mail of {account.email} is being sent by Gmail's API. Try again when it is sent.")

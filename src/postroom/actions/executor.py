@@ -16,7 +16,7 @@ from postroom.accounts.mailbox_state import record_label_change
 from postroom.actions import label_changes, lifecycle, running, scheduling, snoozes
 from postroom.actions.label_changes import ActionMailboxes, LabelEdit, LabelFinder, apply, change_for, labels_now
 from postroom.actions.lifecycle import Action, save_pre_image
-from postroom.actions.outbound.request import outbound_job
+from postroom.actions.outbound.letters import outbound_job
 from postroom.actions.restore.runs import revive
 from postroom.actions.running import Taken
 from postroom.actions.snoozes import SnoozeState, Snoozing

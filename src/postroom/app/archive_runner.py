@@ -25,22 +25,13 @@ from postroom import audit
 from postroom.accounts.account import list_accounts
 from postroom.app import archive_tasks
 from postroom.app.archive_statistics import count_coverage
-from postroom.app.importing import (
-    ImportOrder,
-    list_troubled,
-    progress_written,
-    remove_forgotten,
-    remove_upload,
-    report_written,
-)
 from postroom.app.installation import App
 from postroom.archive.backend import ArchiveBackend, ImportTarget, MailReader, MailWriter
-from postroom.archive.conversations.building import IndexedConversations, index_conversations
 from postroom.archive.conversations.forest import ConversationCounts
 from postroom.archive.coverage import reader_version
 from postroom.archive.importing.run import import_mail
 from postroom.archive.importing.state import ImportProgress, ImportReport
-from postroom.archive.indexing import ReadBatch, read_batch, versions_in_turn
+from postroom.archive.indexing import IndexedConversations, ReadBatch, index_conversations, read_batch, versions_in_turn
 from postroom.archive.messages import ArchivedMessage
 from postroom.archive.service import ArchiveService, read_apart
 from postroom.archive.status import OwnedElsewhere
@@ -81,7 +72,7 @@ class TaskProgress:
         """By a person, not by the end of the process."""
 
     def show_import(self, progress: ImportProgress) -> None:
-        self.latest = progress_written(progress)
+        self.latest = archive_tasks.progress_written(progress)
 
     def show_syncs(self, syncs: Sequence[AccountSync]) -> None:
         self.latest = {"accounts": {each.account.email: each.progress().words for each in syncs}}
@@ -164,7 +155,7 @@ class ArchiveTaskRunner:
         now, home = self._app.clock.now(), self._app.settings.home
         kept = await self._app.database.write(lambda tx: archive_tasks.queue_interrupted(tx, self._home, now))
         needed = {Path(path) for task in kept if isinstance(path := task.arguments.get("path"), str)}
-        await asyncio.to_thread(remove_forgotten, home, needed, now)
+        await asyncio.to_thread(archive_tasks.remove_forgotten, home, needed, now)
 
     async def _do(self, task: archive_tasks.ArchiveTask) -> None:
         log.info("archive_task.started", task=task.id, kind=task.kind)
@@ -224,15 +215,15 @@ class ArchiveTaskRunner:
             progress.stop.set()
 
     async def _import(self, task: archive_tasks.ArchiveTask, progress: TaskProgress) -> Result:
-        order = ImportOrder.read(task.arguments)
+        order = archive_tasks.ImportOrder.read(task.arguments)
         target = self._archive.import_target()
         work = partial(_import_files, order, target, progress)
         report = await _on_own_thread(work, progress.stop)
         if report.troubled:
-            await list_troubled(self._app.database, self._app.clock, order.account, report.troubled)
+            await archive_tasks.list_troubled(self._app.database, self._app.clock, order.account, report.troubled)
         if order.uploaded_as is not None and not report.stopped:
-            await asyncio.to_thread(remove_upload, self._app.settings.home, order.path)
-        return report_written(report)
+            await asyncio.to_thread(archive_tasks.remove_upload, self._app.settings.home, order.path)
+        return archive_tasks.report_written(report)
 
     async def _repair(self, task: archive_tasks.ArchiveTask, progress: TaskProgress) -> Result:
         account = task.arguments.get("account")
@@ -404,8 +395,7 @@ def vectors_handler(app: App) -> Handler:
 
 def _make_vectors(archive: ArchiveBackend, is_over: Callable[[], bool]) -> tuple[int, int]:
     """How many were made, and how many messages still lack theirs."""
-    from postroom.archive.meaning.making import make_vectors, vector_state
-    from postroom.archive.meaning.vectors import remove_vectors
+    from postroom.archive.meaning.vectors import make_vectors, remove_vectors, vector_state
 
     if archive.vectors is None:
         return 0, 0
@@ -448,7 +438,7 @@ def _synced(sync: AccountSync, run: asyncio.Task[None]) -> Result:
     return sync.result()
 
 
-def _import_files(order: ImportOrder, target: ImportTarget, progress: TaskProgress) -> ImportReport:
+def _import_files(order: archive_tasks.ImportOrder, target: ImportTarget, progress: TaskProgress) -> ImportReport:
     return import_mail(target, order.account, order.source(), progress=progress.show_import, stop=progress.stop)
 
 

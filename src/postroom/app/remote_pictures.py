@@ -26,7 +26,7 @@ from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, NotFound, PostroomError
 from postroom.mail.addresses import canonical_address
 from postroom.mail.authentication import Authentication, authentication_of
-from postroom.mail.html.remote_pictures import data_address, raster_of, remote_pictures
+from postroom.mail.html import data_address, raster_of, remote_pictures
 from postroom.mail.parsing import ParsedMail
 from postroom.settings import Settings
 from postroom.telemetry import logs

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from postroom.accounts.account import Account
 from postroom.accounts.account_jobs import for_each_account, job_of
-from postroom.app.digest.counts import zone_of
+from postroom.app.digest.content import zone_of
 from postroom.domain import jobs
 from postroom.domain.extras import Extra, is_installed
 from postroom.queue import NewJob

@@ -26,12 +26,11 @@ from postroom.db.tables.mail import messages
 from postroom.db.tables.triage import decisions, model_calls
 from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError
-from postroom.domain.series import NO_BOUND, Amount, Resolution, Series
 from postroom.queue import Handler, JobContext
 from postroom.queue.inspection import depth
 from postroom.queue.job import Json
 from postroom.telemetry import logs
-from postroom.telemetry.series import RECORDER, SeriesRecorder
+from postroom.telemetry.series import NO_BOUND, RECORDER, Amount, Resolution, Series, SeriesRecorder
 
 _WRITE_EVERY_S = 10.0
 _MOST_WAITING = 5_000

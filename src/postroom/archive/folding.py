@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from postroom.archive.messages import LARGEST_ID, first_id
 from postroom.mail.query import nodes, opens_spam_and_trash, span
-from postroom.mail.query.operands import CATEGORIES
+from postroom.mail.query.grammar import CATEGORIES
 
 Fact: TypeAlias = nodes.Fact | nodes.Labelled
 """A leaf of a query that is not about text."""

@@ -19,14 +19,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from postroom.archive.backend import ArchiveBackend, ImportPositions, ImportTarget, MailReader, MailWriter
-from postroom.archive.messages import (
-    ArchivedMessage,
-    IncomingMail,
-    Provenance,
-    Relabelling,
-    StoredMessage,
-    Submission,
-)
+from postroom.archive.messages import ArchivedMessage, IncomingMail, Provenance, Relabelling, StoredMessage, Submission
 from postroom.archive.preparing import PreparedMail, prepare_and_read
 from postroom.archive.shards.file_archive import FileArchive
 from postroom.archive.shards.writer import BYTES_PER_COMMIT, MESSAGES_PER_COMMIT

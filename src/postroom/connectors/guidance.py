@@ -22,8 +22,7 @@ from postroom.domain.errors import BadInput, PostroomError
 from postroom.mail.addresses import parse_addresses
 from postroom.mail.categories import Categories, parse_categories, shipped
 from postroom.mail.headers import Headers
-from postroom.mail.policy_seed import SEED
-from postroom.mail.tier_policy import TierPolicy, parse_policy
+from postroom.mail.tier_policy import SEED, TierPolicy, parse_policy
 from postroom.telemetry import logs
 
 CONTACTS_FILE = "contacts.json"

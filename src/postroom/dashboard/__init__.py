@@ -23,6 +23,6 @@ To add a feature, say `thing`:
 - tests: `tests/dashboard/test_thing_page.py` (fixture `site`), `tests/browser/test_thing.py` (fixture `window`).
 
 A sensitive change is listed in `SensitiveChange` (`domain/roles.py`); its tool calls `require_proof`, and the page
-calls the tool with `call_with_proof` (`security/proof.py`), which asks for the passphrase. The gate
+calls the tool with `call_with_proof` (`security/login.py`), which asks for the passphrase. The gate
 (`security/gate.py`) checks login and CSRF token of every request, so a page need not.
 """

@@ -10,8 +10,7 @@ from pydantic import BaseModel, Field, field_validator
 from starlette.responses import Response
 
 from postroom.accounts.account import AccountStatus, list_accounts
-from postroom.app.digest.counts import DigestCounts, DigestKind, DigestPeriod, NamedCount, count_digest, zone_of
-from postroom.app.digest.letter import ORIGIN_NAMES, TIER_NAMES, by_origin, category_name, what_was_done
+from postroom.app.digest import content
 from postroom.app.owner_tools.counting_tools import digest_reply
 from postroom.archive.statistics import StatisticsBy, search_for
 from postroom.contract.agent import DigestReply
@@ -28,7 +27,7 @@ api = api_router("digest")
 
 
 class DigestQuery(BaseModel, frozen=True):
-    period: DigestKind = DigestKind.DAY
+    period: content.DigestKind = content.DigestKind.DAY
     day: Day | None = Field(None, description="the day, or a day of the week; default: today")
     account: str | None = Field(None, max_length=320, description="one mailbox; default: all")
 
@@ -41,7 +40,7 @@ class DigestQuery(BaseModel, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class DigestPage:
-    counts: DigestCounts
+    counts: content.DigestCounts
     accounts: list[str]
     sends_from: str | None
     """The mailbox that a digest by e-mail is sent from and to; None if there is none."""
@@ -52,11 +51,11 @@ async def digest_page(here: Here, wanted: Annotated[DigestQuery, Query()]) -> Re
     period = _period(here, wanted)
     view = await here.read(lambda tx: _view(tx, period, wanted.account))
 
-    def address(of: DigestPeriod) -> str:
+    def address(of: content.DigestPeriod) -> str:
         return f"/digest?{query_of(period=of.kind, day=of.first, account=wanted.account)}"
 
-    current = DigestPeriod.current(wanted.period, here.now, period.zone)
-    kinds = [DigestPeriod.holding(kind, period.first, period.zone) for kind in DigestKind]
+    current = content.DigestPeriod.current(wanted.period, here.now, period.zone)
+    kinds = [content.DigestPeriod.holding(kind, period.first, period.zone) for kind in content.DigestKind]
     return await here.page(
         "digest.html",
         SECTION,
@@ -69,12 +68,14 @@ async def digest_page(here: Here, wanted: Annotated[DigestQuery, Query()]) -> Re
         later=None if period.first >= current.first else address(period.after()),
         is_over=period.first < current.first,
         settings=here.app.settings.digest,
-        tier_names=TIER_NAMES,
+        tier_names=content.TIER_NAMES,
         done=[
-            (ORIGIN_NAMES[origin], [(what_was_done(each), each.count) for each in mine])
-            for origin, mine in by_origin(view.counts.done).items()
+            (content.ORIGIN_NAMES[origin], [(content.what_was_done(each), each.count) for each in mine])
+            for origin, mine in content.by_origin(view.counts.done).items()
         ],
-        categories=[NamedCount(category_name(each.name), each.count) for each in view.counts.categories],
+        categories=[
+            content.NamedCount(content.category_name(each.name), each.count) for each in view.counts.categories
+        ],
         senders=[(each, _search(period, each.name)) for each in view.counts.senders],
     )
 
@@ -87,21 +88,21 @@ async def show_digest(here: Here, wanted: Annotated[DigestQuery, Query()]) -> Di
     return digest_reply((await here.read(lambda tx: _view(tx, period, wanted.account))).counts)
 
 
-def _period(here: RequestContext, wanted: DigestQuery) -> DigestPeriod:
-    zone = zone_of(here.app.settings)
+def _period(here: RequestContext, wanted: DigestQuery) -> content.DigestPeriod:
+    zone = content.zone_of(here.app.settings)
     if wanted.day is None:
-        return DigestPeriod.current(wanted.period, here.now, zone)
-    return DigestPeriod.holding(wanted.period, wanted.day, zone)
+        return content.DigestPeriod.current(wanted.period, here.now, zone)
+    return content.DigestPeriod.holding(wanted.period, wanted.day, zone)
 
 
-def _view(tx: Tx, period: DigestPeriod, account: str | None) -> DigestPage:
+def _view(tx: Tx, period: content.DigestPeriod, account: str | None) -> DigestPage:
     mailbox = None if account is None else normal_email(account, "account")
     known = list_accounts(tx)
     active = next((each.email for each in known if each.status is AccountStatus.ACTIVE), None)
-    return DigestPage(count_digest(tx, period, mailbox), [each.email for each in known], active)
+    return DigestPage(content.count_digest(tx, period, mailbox), [each.email for each in known], active)
 
 
-def _search(period: DigestPeriod, sender: str) -> str | None:
+def _search(period: content.DigestPeriod, sender: str) -> str | None:
     """Finds this sender's mail of these days."""
     found = search_for(StatisticsBy.SENDER, sender)
     return None if found is None else f"{found} after:{period.first:%Y/%m/%d} before:{period.after().first:%Y/%m/%d}"

@@ -23,26 +23,18 @@ from postroom.accounts.history import live_trouble
 from postroom.accounts.troubled import troubled_archives, troubled_number
 from postroom.actions import running
 from postroom.actions.browsing import failed_jobs
-from postroom.app.digest.counts import zone_of
+from postroom.app.digest.content import zone_of
 from postroom.app.digest.sending import WHERE_TO_LOOK, unclear_digests
+from postroom.dashboard import series
 from postroom.dashboard.archive.contents import UnconnectedMailbox, archived_accounts, unconnected_mailboxes
 from postroom.dashboard.backfill.queries import start_of_day
+from postroom.dashboard.checklist import checklist_of, setup_facts, stored_facts
 from postroom.dashboard.connectors import MailScope, TierSnapshot, connector_rows, tier_snapshot
 from postroom.dashboard.context import Here, RequestContext, api_router, pages_router, permits
 from postroom.dashboard.display.formatting import duration, plural
 from postroom.dashboard.filters.routes import Freshness, contact_state
-from postroom.dashboard.first_run.checklist import checklist_of, setup_facts, stored_facts
 from postroom.dashboard.paging import BoundedCount, bounded_counts, counted
 from postroom.dashboard.queue import PHASE_CONDITIONS, JobPhase, QueueTierRow, queue_tiers
-from postroom.dashboard.series import (
-    TOPICS,
-    SeriesTopic,
-    TimeWindow,
-    mail_panels,
-    queue_panels,
-    read_series,
-    window_links,
-)
 from postroom.dashboard.web.queries import read_sources
 from postroom.db import Tx
 from postroom.db.tables.mail import BACKFILL_JOBS, backfill_spend
@@ -459,14 +451,16 @@ def _job_spend(row: Any) -> JobSpend:
 
 
 pages = pages_router()
-_OVER_TIME = [name for topic in SeriesTopic if topic is not SeriesTopic.SYNC for name in TOPICS[topic]]
+_OVER_TIME = [
+    name for topic in series.SeriesTopic if topic is not series.SeriesTopic.SYNC for name in series.TOPICS[topic]
+]
 
 
 @pages.get("/")
-async def overview_page(here: Here, window: TimeWindow = TimeWindow.DAY) -> Response:
+async def overview_page(here: Here, window: series.TimeWindow = series.TimeWindow.DAY) -> Response:
     read = await _overview_of(here)
     shown, reading, stored = await here.read(
-        lambda tx: (read(tx), read_series(tx, _OVER_TIME, window, here.now), stored_facts(tx))
+        lambda tx: (read(tx), series.read_series(tx, _OVER_TIME, window, here.now), stored_facts(tx))
     )
     return await here.page(
         "overview.html",
@@ -474,9 +468,9 @@ async def overview_page(here: Here, window: TimeWindow = TimeWindow.DAY) -> Resp
         overview=shown,
         checklist=checklist_of(await setup_facts(here, stored)),
         chart=shown.mail.chart("Mail today by tier"),
-        windows=window_links("/", window),
-        mail_panels=mail_panels(reading),
-        queue_panels=queue_panels(reading, briefly=True),
+        windows=series.window_links("/", window),
+        mail_panels=series.mail_panels(reading),
+        queue_panels=series.queue_panels(reading, briefly=True),
     )
 
 

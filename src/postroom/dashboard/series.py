@@ -22,7 +22,7 @@ from postroom.dashboard.forms import query_of
 from postroom.db import Tx
 from postroom.db.series import StoredBucket, read_buckets
 from postroom.domain.roles import Permission
-from postroom.domain.series import NO_BOUND, Amount, Resolution, Series, percentile
+from postroom.telemetry.series import NO_BOUND, Amount, Resolution, Series, percentile
 
 
 class TimeWindow(StrEnum):

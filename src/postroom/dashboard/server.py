@@ -1,11 +1,15 @@
 """The dashboard as an ASGI application: the gate in front, pages and API behind it, errors as pages or JSON; also
-`/static/` (style, script and pictures, open without a login) and `/live` (the stream of changes for an open page).
+`/static/` (style, script and pictures, open without a login), `/live` (the stream of changes for an open page), and the
+manifest and icons by which it is installed on a phone or a desktop. There is no service worker and no push: installed,
+it is the same pages in a window of their own.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Annotated
 
 from fastapi import APIRouter, FastAPI, Query
@@ -13,12 +17,12 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from postroom import __version__
 from postroom.app.serving import SharedServices
-from postroom.dashboard import audit, connectors, digest, overview, queue, review, series
+from postroom.dashboard import audit, checklist, connectors, digest, overview, queue, review, series
 from postroom.dashboard.actions import approvals
 from postroom.dashboard.actions import routes as actions
 from postroom.dashboard.archive import contents, imports, restores
@@ -26,11 +30,11 @@ from postroom.dashboard.archive import routes as archive
 from postroom.dashboard.backfill import routes as backfill
 from postroom.dashboard.context import DashboardServices, Here, pages_router
 from postroom.dashboard.display import rendering
+from postroom.dashboard.display.icons import draw_icon, icon_url
 from postroom.dashboard.filters import editors, why
 from postroom.dashboard.filters import routes as filters
-from postroom.dashboard.first_run import checklist, installing
 from postroom.dashboard.live_updates import MEDIA_TYPE, TOPICS, LiveHub, live_events
-from postroom.dashboard.mail import acting, asking, list_settings, outside
+from postroom.dashboard.mail import acting, asking, outside
 from postroom.dashboard.mail import routes as mail
 from postroom.dashboard.problems import error_response
 from postroom.dashboard.rules import guidance, learning
@@ -43,8 +47,19 @@ from postroom.dashboard.settings import accounts, configuration, imap_accounts
 from postroom.dashboard.settings import routes as settings
 from postroom.dashboard.settings.accounts import GoogleLogins
 from postroom.dashboard.web import routes as web
-from postroom.domain.errors import PostroomError
+from postroom.domain.errors import NotFound, PostroomError
 from postroom.webserver import mark_stream
+
+MANIFEST = "/manifest.webmanifest"
+_ICONS = {
+    "180.png": (180, False),
+    "192.png": (192, True),
+    "512.png": (512, True),
+    "maskable-512.png": (512, False),
+}
+"""Pixels, and whether the corners are rounded here. 180 is for Apple's home screen."""
+_KEPT = "public, max-age=31536000, immutable"
+_SHORTCUTS = (("Mail", "/mail"), ("Approvals", "/approvals"), ("Review", "/review"))
 
 own_pages = pages_router()
 
@@ -52,6 +67,47 @@ own_pages = pages_router()
 @own_pages.get("/static/{name}")
 async def static_file(request: Request, name: str) -> Response:
     return rendering.serve_asset(request, name)
+
+
+def manifest() -> dict[str, object]:
+    return {
+        "id": "/",
+        "name": "Postroom",
+        "short_name": "Postroom",
+        "description": "Your mail archive, triage and approvals.",
+        "start_url": "/",
+        "scope": "/",
+        "display": "standalone",
+        "background_color": "#f5f6f8",
+        "theme_color": "#1f5fbf",
+        "icons": [_described(name) for name in _ICONS if name != "180.png"],
+        "shortcuts": [{"name": name, "url": path} for name, path in _SHORTCUTS],
+    }
+
+
+def _described(name: str) -> dict[str, str]:
+    size, is_rounded = _ICONS[name]
+    purpose = "any" if is_rounded else "maskable"
+    return {"src": icon_url(name), "sizes": f"{size}x{size}", "type": "image/png", "purpose": purpose}
+
+
+@own_pages.get(MANIFEST)
+async def web_manifest() -> Response:
+    return JSONResponse(manifest(), media_type="application/manifest+json", headers={"cache-control": "no-cache"})
+
+
+@own_pages.get("/static/icons/{name}")
+async def icon(name: str) -> Response:
+    if name not in _ICONS:
+        raise NotFound("file", f"there is no {name!r}")
+    content = await asyncio.to_thread(_drawn, name)
+    return Response(content, media_type="image/png", headers={"cache-control": _KEPT})
+
+
+@cache
+def _drawn(name: str) -> bytes:
+    size, is_rounded = _ICONS[name]
+    return draw_icon(size, is_rounded=is_rounded)
 
 
 @own_pages.get("/keyboard")
@@ -76,7 +132,6 @@ async def live_stream(here: Here, topics: Annotated[str, Query(max_length=200)] 
 
 ROUTERS: tuple[APIRouter, ...] = (
     own_pages,
-    installing.pages,
     login.pages,
     overview.pages,
     overview.api,
@@ -90,8 +145,6 @@ ROUTERS: tuple[APIRouter, ...] = (
     asking.api,
     acting.pages,
     acting.api,
-    list_settings.pages,
-    list_settings.api,
     outside.pages,
     outside.api,
     outside.senders_api,

@@ -16,7 +16,7 @@ from sqlalchemy import and_, case, delete, or_, select
 
 from postroom.db.database import Tx, insert
 from postroom.db.tables.reports import series_buckets
-from postroom.domain.series import Amount, Resolution, Series
+from postroom.telemetry.series import Amount, Resolution, Series
 
 Moment = tuple[datetime, Series, int]
 """When, of which series, and which bound."""

@@ -12,14 +12,13 @@ from sqlalchemy import func, select
 from postroom.contract.agent import SEARCH, SearchedMessage
 from postroom.db import Tx
 from postroom.db.tables.web import evidence_texts
-from postroom.demo.demo_session import DEMO_CALLER, DemoSession, SoFar
-from postroom.demo.stand_ins import DOCTOR, SOURCE
+from postroom.demo.demo_session import DEMO_CALLER, DOCTOR, SOURCE, DemoSession, SoFar
 from postroom.domain.money import Micros, format_dollars
 from postroom.domain.terms import BackfillStatus
 from postroom.mail.address_books import BookEntry
 from postroom.mail.addresses import parse_addresses
 from postroom.mailboxes.credentials import StaticGrant
-from postroom.sim.gmail.generated.schedule import END
+from postroom.sim.gmail.generated.mailbox import END
 from postroom.switchboard import contacts
 from postroom.switchboard.backfill.job import BackfillJob
 from postroom.switchboard.backfill.operations import BackfillView

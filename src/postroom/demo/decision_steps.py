@@ -19,8 +19,17 @@ from postroom.db import Tx
 from postroom.db.tables.mail import messages
 from postroom.db.tables.queue import jobs
 from postroom.db.tables.triage import decisions
-from postroom.demo.demo_session import DemoSession, SoFar
-from postroom.demo.stand_ins import ARRIVALS, CONFIRMATION, FOR_RULES, MORNING, OFFER, PRIZE, RULES
+from postroom.demo.demo_session import (
+    ARRIVALS,
+    CONFIRMATION,
+    FOR_RULES,
+    MORNING,
+    OFFER,
+    PRIZE,
+    RULES,
+    DemoSession,
+    SoFar,
+)
 from postroom.domain.actions import ActionStatus, ActionType, LabelParameters
 from postroom.domain.extras import Extra, ExtraMissing, is_installed
 from postroom.domain.jobs import CLASSIFY

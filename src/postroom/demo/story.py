@@ -20,8 +20,15 @@ from postroom.dashboard.security.passphrase import first_link
 from postroom.dashboard.server import Dashboard
 from postroom.demo.archive_steps import archive_the_mailbox, follow_a_web_source, recover_old_mail
 from postroom.demo.decision_steps import a_burst_in_the_morning, approve_what_waits, rules_and_model, undo_an_action
-from postroom.demo.demo_session import DemoSession, open_demo_session
-from postroom.demo.stand_ins import DOCTOR, DemoLetter, open_stand_ins, temporary_home, write_home
+from postroom.demo.demo_session import (
+    DOCTOR,
+    DemoLetter,
+    DemoSession,
+    open_demo_session,
+    open_stand_ins,
+    temporary_home,
+    write_home,
+)
 from postroom.domain.errors import Fatal
 from postroom.domain.extras import Extra, ExtraMissing, is_installed
 from postroom.telemetry import metrics

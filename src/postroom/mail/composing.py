@@ -19,8 +19,8 @@ from postroom.domain.clock import require_utc
 from postroom.domain.errors import BadInput
 from postroom.mail.addresses import Address, canonical_address, canonical_set
 from postroom.mail.charsets import encode_words
+from postroom.mail.headers import REPLY_MARK
 from postroom.mail.parsing import ParsedMail
-from postroom.mail.subjects import REPLY_MARK
 
 _LINE = 76
 _LONGEST_WORD = 900  # RFC 5322 allows 998 a line

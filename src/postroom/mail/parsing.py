@@ -14,7 +14,7 @@ from postroom.domain.errors import NotFound
 from postroom.mail.addresses import Address, parse_addresses
 from postroom.mail.charsets import decode_text
 from postroom.mail.headers import MAX_BLOCK_BYTES, Headers, split_headers
-from postroom.mail.html.markup import html_to_text
+from postroom.mail.html import html_to_text
 from postroom.mail.mime import Attachment, MimePart, attachment_of, decode_beginning, filename_of, parts_of
 
 UNREADABLE = "it could not be read: "

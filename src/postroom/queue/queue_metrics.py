@@ -7,12 +7,11 @@ from collections.abc import Iterable, Mapping
 
 from opentelemetry.metrics import CallbackOptions, Observation
 
-from postroom.domain.series import Series
 from postroom.domain.terms import TIERS, Tier
 from postroom.queue.job import ClaimedJob, QueueName
 from postroom.queue.plan import Pick
 from postroom.telemetry.metrics import meter
-from postroom.telemetry.series import RECORDER
+from postroom.telemetry.series import RECORDER, Series
 
 _dequeued = meter.create_counter(
     "butlers.switchboard.queue.dequeue_by_tier", unit="{job}", description="jobs handed to a worker"

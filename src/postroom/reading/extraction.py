@@ -25,7 +25,7 @@ from striprtf.striprtf import rtf_to_text
 
 from postroom.domain.extras import Extra
 from postroom.mail.charsets import decode_text
-from postroom.mail.html.markup import html_to_text
+from postroom.mail.html import html_to_text
 from postroom.mail.parsing import ParsedMail, parse_mail
 from postroom.reading.documents import DocumentKind, DocumentText, Unread
 

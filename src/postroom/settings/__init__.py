@@ -1,8 +1,6 @@
 """One typed tree of settings, and how it is read."""
 
 from postroom.settings.connector import ConnectorSettings
-from postroom.settings.current import LIVE, NEED_RESTART, NOTICED_WITHIN_S, CurrentSettings, Derived, SettingsSource
-from postroom.settings.digest import DigestSettings
 from postroom.settings.groups import (
     OFF,
     ArchiverSettings,
@@ -10,6 +8,7 @@ from postroom.settings.groups import (
     BackfillSettings,
     DashboardSettings,
     DatabaseSettings,
+    DigestSettings,
     DiscordSettings,
     GmailSettings,
     LearningSettings,
@@ -26,13 +25,8 @@ from postroom.settings.groups import (
     WebSettings,
     WorkerSettings,
 )
-from postroom.settings.layers import (
-    SettingLayers,
-    SettingSource,
-    load,
-    read_layers,
-    shown_value,
-)
+from postroom.settings.layers import SettingLayers, SettingSource, load, read_layers, shown_value
+from postroom.settings.live import LIVE, NEED_RESTART, NOTICED_WITHIN_S, CurrentSettings, Derived, SettingsSource
 from postroom.settings.tree import (
     ACCESS_TOKEN_VARIABLE,
     DASHBOARD_FILE,

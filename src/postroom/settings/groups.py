@@ -526,3 +526,27 @@ class TelemetrySettings(SettingsGroup):
         min_length=16,
         description="bearer token that a scraper must present; needed with `metrics_port`",
     )
+
+
+_TimeOfDay = Annotated[str, shaped(r"([01]\d|2[0-3]):[0-5]\d", "is not a time of day such as 07:00")]
+
+
+class DigestSettings(SettingsGroup):
+    """The digest by e-mail to yourself: what came, what was done, what waits, what was spent."""
+
+    every: Literal["off", "daily", "weekly"] = Field(
+        "off", description="`daily`: about the day before; `weekly`: about the week before, on Monday"
+    )
+    at: _TimeOfDay = Field("07:00", description="when it is sent, in `digest.zone`")
+    zone: str | None = Field(
+        None, description="the time zone of its days, such as Europe/Zagreb; unset: that of `backfill.day_zone`"
+    )
+
+    @field_validator("zone")
+    @classmethod
+    def _known_zone(cls, name: str | None) -> str | None:
+        try:
+            ZoneInfo(name or "UTC")
+        except (KeyError, ValueError, OSError):
+            raise ValueError(f"{name!r} is not a time zone; write for example Europe/Zagreb") from None
+        return name or None

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from postroom.settings import groups
 from postroom.settings.connector import ConnectorSettings
-from postroom.settings.digest import DigestSettings
+from postroom.settings.groups import DigestSettings
 
 ENV_PREFIX = "POSTROOM_"
 ENV_NESTING = "__"

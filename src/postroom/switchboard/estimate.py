@@ -25,17 +25,8 @@ from postroom.contract.backfill import EstimatedDuration, EstimateReply
 from postroom.db import Database, Tx
 from postroom.db.tables.mail import contacts, ingest_inbox, messages, pruned_messages
 from postroom.db.tables.triage import model_calls
+from postroom.domain import model_costs
 from postroom.domain.envelope import event_key
-from postroom.domain.model_costs import (
-    Binds,
-    Duration,
-    Meter,
-    Tariff,
-    TokenCounts,
-    classification_cost,
-    days_for,
-    job_duration,
-)
 from postroom.domain.money import Micros, from_cents, to_cents
 from postroom.domain.terms import BackfillMode
 from postroom.mail.addresses import canonical_address
@@ -47,9 +38,9 @@ from postroom.mailboxes.ports import PriorityLane
 from postroom.mailboxes.protocol import Mailbox
 from postroom.switchboard import definitions
 from postroom.switchboard.backfill import counting
+from postroom.switchboard.backfill.counting import MeasuredCall, TextSize, TokenModel, fitted
 from postroom.switchboard.backfill.job import BackfillJob
 from postroom.switchboard.backfill.terms import NewBackfill, checked, require_share
-from postroom.switchboard.backfill.token_model import MeasuredCall, TextSize, TokenModel, fitted
 from postroom.switchboard.definitions import corrected_senders
 from postroom.switchboard.retention import RetentionRule
 from postroom.switchboard.spending import CeilingInForce, ModelBudget
@@ -62,10 +53,10 @@ _BYTES_A_TOKEN = 4
 @dataclass(frozen=True, slots=True)
 class Estimate:
     counts: counting.Counts
-    tokens_each: TokenCounts
+    tokens_each: model_costs.TokenCounts
     cost: Micros | None
     """None: no price is known, so rules decide alone."""
-    duration: Duration
+    duration: model_costs.Duration
     price: str | None
     per_day_cap: Micros
     rate_per_hour: int
@@ -106,7 +97,7 @@ class Estimator:
         archive: ArchiveBackend,
         mailboxes: counting.CountableMailboxes,
         categories: Categories,
-        meter: Meter,
+        meter: model_costs.Meter,
         retention: RetentionRule,
         rules: counting.RuleTests | None = None,
     ) -> None:
@@ -144,34 +135,36 @@ class Estimator:
     ) -> Estimate:
         model, tariff = facts.model, self._meter.tariff
         sample = counts.texts or (TextSize(model.typical_text, round(model.typical_text * _BYTES_A_TOKEN)),)
-        tokens = TokenCounts(round(model.input_tokens(fmean(text.tokens for text in sample))), round(model.output))
+        tokens = model_costs.TokenCounts(
+            round(model.input_tokens(fmean(text.tokens for text in sample))), round(model.output)
+        )
         asked = counts.asked if uses_model else 0
-        cost = None if tariff is None else classification_cost(asked, tokens, tariff)
+        cost = None if tariff is None else model_costs.classification_cost(asked, tokens, tariff)
         rate, cap = self._limits(wanted)
         limit = min(cap, facts.limits.backfill_share)
         profile = PROFILES[facts.account.quota] if facts.account.quota else None
-        taken = job_duration(
+        taken = model_costs.job_duration(
             messages=counts.messages,
             rate_per_hour=rate,
-            days=1 if tariff is None else days_for(self._calls(asked, sample, model, tariff), limit),
+            days=1 if tariff is None else model_costs.days_for(self._calls(asked, sample, model, tariff), limit),
             quota_units=_units(counts, facts.account),
             units_per_minute=profile.units_per_minute if profile else None,
         )
-        if taken.binds is Binds.COST_CAP and limit < cap:
-            taken = replace(taken, binds=Binds.CEILING)
+        if taken.binds is model_costs.Binds.COST_CAP and limit < cap:
+            taken = replace(taken, binds=model_costs.Binds.CEILING)
         price = None if tariff is None else tariff.describe()
         terms = self._retention.terms(wanted.target_categories)
         kept = [term.describe(self._clock.now().date()) for term in terms]
         return Estimate(counts, tokens, cost, taken, price, cap, rate, kept, uses_model)
 
     def _calls(
-        self, asked: int, sample: Sequence[TextSize], model: TokenModel, tariff: Tariff
+        self, asked: int, sample: Sequence[TextSize], model: TokenModel, tariff: model_costs.Tariff
     ) -> Iterator[tuple[Micros, Micros]]:
         """What each call would cost, and the most that would be reserved for it, if all mail were like the sample."""
         beside, output = round(model.beside_text * _BYTES_A_TOKEN), round(model.output)
         each = [
             (
-                tariff.cost(TokenCounts(round(model.input_tokens(text.tokens)), output)),
+                tariff.cost(model_costs.TokenCounts(round(model.input_tokens(text.tokens)), output)),
                 self._meter.most(beside + text.bytes) or Micros(0),
             )
             for text in sample

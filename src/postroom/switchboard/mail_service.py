@@ -8,32 +8,9 @@ from typing import Any
 
 from sqlalchemy import select
 
+from postroom.accounts import history, troubled
 from postroom.accounts.account import find_account, find_mailbox, get_account, mailbox_id
-from postroom.accounts.history import (
-    LEASE,
-    GapPosition,
-    GapStage,
-    HistoryLease,
-    OpenGap,
-    claim_reader,
-    is_held,
-    move_cursor,
-    open_gap,
-    owe_gap,
-    pass_gap,
-    record_step,
-    release_reader,
-    renew_reader,
-)
 from postroom.accounts.mailbox_state import MailboxObserver, NoObserver, record_deleted, record_labels
-from postroom.accounts.troubled import (
-    ArrivalLane,
-    MessageTrouble,
-    TroubleKind,
-    are_listed,
-    forget_trouble,
-    record_trouble,
-)
 from postroom.archive.backend import MailReader
 from postroom.archive.messages import ArchivedMessage, IncomingMail, StoredMessage, account_name
 from postroom.archive.service import ArchiveService
@@ -46,7 +23,7 @@ from postroom.domain.errors import BadInput
 from postroom.mail.headers import Headers
 
 _LONGEST_HEADER = 4_000
-_OF_CONNECTORS = (TroubleKind.FETCH, TroubleKind.INTAKE)
+_OF_CONNECTORS = (troubled.TroubleKind.FETCH, troubled.TroubleKind.INTAKE)
 
 
 class MailService:
@@ -66,7 +43,7 @@ class MailService:
         self,
         identity: str,
         mails: Sequence[IncomingMail],
-        lane: ArrivalLane = ArrivalLane.LIVE,
+        lane: troubled.ArrivalLane = troubled.ArrivalLane.LIVE,
         *,
         with_headers: bool = False,
     ) -> list[contract.StoredMail]:
@@ -77,31 +54,39 @@ class MailService:
         return [_described(proof, with_headers=with_headers) for proof in stored]
 
     async def report_trouble(
-        self, identity: str, lane: ArrivalLane, troubles: Sequence[MessageTrouble], settled: Sequence[str]
+        self,
+        identity: str,
+        lane: troubled.ArrivalLane,
+        troubles: Sequence[troubled.MessageTrouble],
+        settled: Sequence[str],
     ) -> None:
         """Record what a connector could not fetch or ingest, and what succeeded after all."""
 
         def record(tx: Tx) -> None:
             account_id = _account_id(tx, identity)
-            forget_trouble(tx, account_id, settled, _OF_CONNECTORS)
-            record_trouble(tx, account_id, lane, troubles, self._clock.now())
+            troubled.forget_trouble(tx, account_id, settled, _OF_CONNECTORS)
+            troubled.record_trouble(tx, account_id, lane, troubles, self._clock.now())
 
         await self._database.write(record)
 
-    async def _note(self, identity: str, lane: ArrivalLane, stored: Sequence[StoredMessage]) -> None:
+    async def _note(self, identity: str, lane: troubled.ArrivalLane, stored: Sequence[StoredMessage]) -> None:
         """List messages that could not be parsed; settle those that were listed because they could not be fetched."""
-        unread = [MessageTrouble(proof.key, TroubleKind.READ, proof.trouble) for proof in stored if proof.trouble]
+        unread = [
+            troubled.MessageTrouble(proof.key, troubled.TroubleKind.READ, proof.trouble)
+            for proof in stored
+            if proof.trouble
+        ]
         fine = [proof.key for proof in stored if not proof.trouble]
 
         def listed(tx: Tx) -> bool:
             known = find_mailbox(tx, identity)
-            return bool(unread) or (known is not None and are_listed(tx, known.id, fine))
+            return bool(unread) or (known is not None and troubled.are_listed(tx, known.id, fine))
 
         def record(tx: Tx) -> None:
             now = self._clock.now()
             owner = mailbox_id(tx, identity, now)
-            forget_trouble(tx, owner, fine, [TroubleKind.FETCH, TroubleKind.READ])
-            record_trouble(tx, owner, lane, unread, now)
+            troubled.forget_trouble(tx, owner, fine, [troubled.TroubleKind.FETCH, troubled.TroubleKind.READ])
+            troubled.record_trouble(tx, owner, lane, unread, now)
 
         if await self._database.read(listed):
             await self._database.write(record)
@@ -146,14 +131,14 @@ class MailService:
     async def claim_history(self, identity: str, instance: str) -> contract.HistoryClaim:
         """Take the lease on this account's history cursor."""
 
-        def claim(tx: Tx) -> tuple[HistoryLease, OpenGap | None]:
+        def claim(tx: Tx) -> tuple[history.HistoryLease, history.OpenGap | None]:
             account_id = _account_id(tx, identity)
-            reader = claim_reader(tx, account_id, f"connector {instance}", self._clock.now())
-            return reader, open_gap(tx, account_id)
+            reader = history.claim_reader(tx, account_id, f"connector {instance}", self._clock.now())
+            return reader, history.open_gap(tx, account_id)
 
         reader, gap = await self._database.write(claim)
         return contract.HistoryClaim(
-            history_id=reader.history_id, fence=reader.fence, lease_s=LEASE.total_seconds(), gap=_owed(gap)
+            history_id=reader.history_id, fence=reader.fence, lease_s=history.LEASE.total_seconds(), gap=_owed(gap)
         )
 
     async def commit_history(
@@ -170,26 +155,30 @@ class MailService:
 
         def commit(tx: Tx) -> None:
             now = self._clock.now()
-            reader = HistoryLease(_account_id(tx, identity), "", fence, None)
+            reader = history.HistoryLease(_account_id(tx, identity), "", fence, None)
             if history_id is None and (gap is not None or not release):
-                renew_reader(tx, reader, now)
+                history.renew_reader(tx, reader, now)
             elif history_id is not None and (gap is None or gap.only_older):
-                move_cursor(tx, reader, history_id, now, is_end=release)
+                history.move_cursor(tx, reader, history_id, now, is_end=release)
             elif history_id is not None and gap is not None:
-                pass_gap(tx, reader, history_id, now, gap.since)
+                history.pass_gap(tx, reader, history_id, now, gap.since)
             if gap is not None and gap.only_older:
                 _owe_older(tx, reader.account_id, gap.since, now)
             if release:
-                release_reader(tx, reader, now)
+                history.release_reader(tx, reader, now)
 
         await self._database.write(commit)
 
-    async def walk_gap(self, identity: str, step: int | None, reached: GapPosition | None) -> contract.OwedGap | None:
+    async def walk_gap(
+        self, identity: str, step: int | None, reached: history.GapPosition | None
+    ) -> contract.OwedGap | None:
         """Record a step of comparing what lies in the gap, and answer what is owed now. Without a step, only answer."""
 
-        def record(tx: Tx) -> OpenGap | None:
+        def record(tx: Tx) -> history.OpenGap | None:
             account_id = _account_id(tx, identity)
-            return open_gap(tx, account_id) if step is None else record_step(tx, account_id, step, reached)
+            return (
+                history.open_gap(tx, account_id) if step is None else history.record_step(tx, account_id, step, reached)
+            )
 
         return _owed(await (self._database.read(record) if step is None else self._database.write(record)))
 
@@ -220,7 +209,7 @@ class MailService:
         return sorted(await self._database.read(look))
 
 
-def _owed(gap: OpenGap | None) -> contract.OwedGap | None:
+def _owed(gap: history.OpenGap | None) -> contract.OwedGap | None:
     if gap is None:
         return None
     at = gap.position
@@ -231,8 +220,8 @@ def _owed(gap: OpenGap | None) -> contract.OwedGap | None:
 
 def _owe_older(tx: Tx, account_id: str, before: int | None, now: datetime) -> None:
     """What a connector of an earlier version still had to compare, unless a gap is owed that includes it."""
-    if before is not None and open_gap(tx, account_id) is None:
-        owe_gap(tx, account_id, before, now, GapPosition(GapStage.OLDER, before))
+    if before is not None and history.open_gap(tx, account_id) is None:
+        history.owe_gap(tx, account_id, before, now, history.GapPosition(history.GapStage.OLDER, before))
 
 
 def _described(proof: StoredMessage, *, with_headers: bool) -> contract.StoredMail:
@@ -254,7 +243,7 @@ def _is_complete(tx: Tx, identity: str, last_day: date) -> bool:
         account = find_account(tx, identity)
     except BadInput:
         return False
-    return account is not None and is_held(tx, account.id, last_day)
+    return account is not None and history.is_held(tx, account.id, last_day)
 
 
 def _bare(message_id: str) -> str:

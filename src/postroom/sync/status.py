@@ -24,7 +24,6 @@ from postroom.accounts.troubled import troubled_number
 from postroom.archive.backend import ArchiveBackend
 from postroom.db import Database, Tx
 from postroom.domain.clock import Clock
-from postroom.domain.series import Series
 from postroom.mailboxes.gmail.methods import MINUTE_S, PROFILES, GmailMethod, ProfileName, QuotaProfile
 from postroom.mailboxes.limiter import Limiter
 from postroom.mailboxes.pace import Reserve
@@ -35,7 +34,7 @@ from postroom.sync.fetch import bad_of
 from postroom.sync.slices import Granularity, Slice, WalkPlan, plan_walk
 from postroom.sync.state import SliceRow, SyncState, WalkProgress, find_state, slices_of
 from postroom.telemetry.metrics import meter
-from postroom.telemetry.series import RECORDER
+from postroom.telemetry.series import RECORDER, Series
 
 _RATE_OVER_S = 60.0
 OnOutcomes = Callable[[int, int], None]

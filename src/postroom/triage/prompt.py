@@ -9,15 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from postroom.domain.model_costs import (
-    MOST_GUIDANCE_BYTES,
-    MOST_HEADER_BYTES,
-    MOST_LABEL_BYTES,
-    MOST_TEXT_BYTES,
-    MOST_THREAD_BYTES,
-    as_data,
-    cut_to_bytes,
-)
+from postroom.domain import model_costs
 from postroom.triage.choices import ToolOffer
 from postroom.triage.questions import ModelQuestion
 
@@ -90,7 +82,12 @@ class Briefing:
 def question_about(mail: MailToJudge, briefing: Briefing, problem: str | None = None) -> ModelQuestion:
     """`problem` says what was wrong with the answer before, when it is asked again."""
     mail = replace(mail, labels=tuple(label for label in mail.labels if label not in briefing.kept_back))
-    data = as_data(_headers(mail))[:-1] + ',"text":' + as_data(cut_to_bytes(mail.text, MOST_TEXT_BYTES)) + "}"
+    data = (
+        model_costs.as_data(_headers(mail))[:-1]
+        + ',"text":'
+        + model_costs.as_data(model_costs.cut_to_bytes(mail.text, model_costs.MOST_TEXT_BYTES))
+        + "}"
+    )
     content = f"{_thread(briefing.thread)}<mail>\n{data}\n</mail>"
     if problem is not None:
         said = problem[:_LONGEST_PROBLEM]
@@ -102,14 +99,18 @@ def question_about(mail: MailToJudge, briefing: Briefing, problem: str | None = 
 def shown_texts(mail: MailToJudge, thread: Iterable[EarlierMail]) -> Iterator[str]:
     """Everything written by others that a model gets to read, each text as long as it is shown."""
     yield from _flat(_headers(mail).values())
-    yield cut_to_bytes(mail.text, MOST_TEXT_BYTES)
+    yield model_costs.cut_to_bytes(mail.text, model_costs.MOST_TEXT_BYTES)
     for each in thread:
-        yield from (each.sender, _field(each.subject), cut_to_bytes(each.text, MOST_THREAD_BYTES))
+        yield from (
+            each.sender,
+            _field(each.subject),
+            model_costs.cut_to_bytes(each.text, model_costs.MOST_THREAD_BYTES),
+        )
 
 
 def _guidance(briefing: Briefing) -> Iterator[str]:
     """The owner's words; what has no room is left out, from the end."""
-    room = MOST_GUIDANCE_BYTES
+    room = model_costs.MOST_GUIDANCE_BYTES
     for title, lines in (
         ("The owner's directions:", briefing.directions),
         ("The owner's rules for this message:", briefing.rules),
@@ -121,7 +122,9 @@ def _guidance(briefing: Briefing) -> Iterator[str]:
 
 def _labels(labels: Sequence[tuple[str, str]]) -> Iterator[str]:
     title = "What the owner says about labels:"
-    kept, _ = _fitting(title, [f"{as_data(name)}: {text}" for name, text in labels if text], MOST_LABEL_BYTES)
+    kept, _ = _fitting(
+        title, [f"{model_costs.as_data(name)}: {text}" for name, text in labels if text], model_costs.MOST_LABEL_BYTES
+    )
     if kept:
         yield "\n".join([title, *kept])
 
@@ -142,7 +145,7 @@ def _thread(earlier: Sequence[EarlierMail]) -> str:
     """The newest messages that fit, each with its share of the room, in their order."""
     if not earlier:
         return ""
-    room = MOST_THREAD_BYTES - 100
+    room = model_costs.MOST_THREAD_BYTES - 100
     newest = earlier[-(room // _LEAST_SHARE) :]
     lines = "\n".join(_earlier(each, room // len(newest)) for each in newest)
     return f"<thread>\n{lines}\n</thread>\n"
@@ -153,11 +156,11 @@ def _earlier(mail: EarlierMail, share: int) -> str:
     head = {
         "by_owner": mail.by_owner,
         "received": mail.received_at.isoformat(timespec="minutes"),
-        "from": cut_to_bytes(mail.sender, 60),
-        "subject": cut_to_bytes(mail.subject or "", 60),
+        "from": model_costs.cut_to_bytes(mail.sender, 60),
+        "subject": model_costs.cut_to_bytes(mail.subject or "", 60),
     }
-    room = share - _size(as_data(head | {"text": ""}))
-    return as_data(head | {"text": cut_to_bytes(mail.text, max(room, 2))})
+    room = share - _size(model_costs.as_data(head | {"text": ""}))
+    return model_costs.as_data(head | {"text": model_costs.cut_to_bytes(mail.text, max(room, 2))})
 
 
 def _headers(mail: MailToJudge) -> dict[str, Any]:
@@ -167,12 +170,12 @@ def _headers(mail: MailToJudge) -> dict[str, Any]:
         "name": _field(mail.sender_name),
         "subject": _field(mail.subject),
         "received": mail.received_at.isoformat(timespec="minutes"),
-        "attachments": [cut_to_bytes(name, _LONGEST_NAME) for name in mail.attachments[:_MOST_NAMES]],
-        "labels": [cut_to_bytes(label, _LONGEST_NAME) for label in mail.labels[:_MOST_NAMES]],
+        "attachments": [model_costs.cut_to_bytes(name, _LONGEST_NAME) for name in mail.attachments[:_MOST_NAMES]],
+        "labels": [model_costs.cut_to_bytes(label, _LONGEST_NAME) for label in mail.labels[:_MOST_NAMES]],
     }
     by_name = {name.lower(): value for name, value in mail.headers.items()}
     found |= {name: _field(by_name[name]) for name in _SHOWN_HEADERS if name in by_name}
-    while _size(as_data(found)) > MOST_HEADER_BYTES:
+    while _size(model_costs.as_data(found)) > model_costs.MOST_HEADER_BYTES:
         found.popitem()
     return found
 
@@ -184,7 +187,7 @@ def _flat(values: Iterable[Any]) -> Iterator[str]:
 
 def _field(value: object) -> str:
     text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else "" if value is None else str(value)
-    return cut_to_bytes(text, _LONGEST_FIELD)
+    return model_costs.cut_to_bytes(text, _LONGEST_FIELD)
 
 
 def _on_one_line(text: str) -> str:

@@ -23,9 +23,8 @@ from postroom.domain.jobs import WEB_FETCH, WEB_SENTINEL, WEB_VERIFY
 from postroom.queue import JobQueue, NewJob, QueueName
 from postroom.queue.job import FINISHED
 from postroom.settings import OFF
-from postroom.web import check_times
 from postroom.web.fetching.urls import backfill_job_id, url_hash
-from postroom.web.sources import CheckCadence, ConfiguredSources, Endpoint, EndpointMode, WebSource
+from postroom.web.sources import CheckCadence, ConfiguredSources, Endpoint, EndpointMode, WebSource, next_check
 from postroom.web.strategies import FoundPage
 
 
@@ -418,7 +417,7 @@ def next_checks(tx: Tx, sources: ConfiguredSources, cadence: str, now: datetime)
     when = select(schedules.c.next_at).where(schedules.c.name == WEB_SENTINEL.name)
     tick = None if cadence == OFF else tx.execute(when).scalar()
     return {
-        slug: check_times.next_check(sources[slug].every, looked_at, tick, cadence, now)
+        slug: next_check(sources[slug].every, looked_at, tick, cadence, now)
         for slug, looked_at in last_checks(tx, sources).items()
     }
 

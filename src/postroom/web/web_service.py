@@ -24,7 +24,6 @@ from postroom.queue.retention import prune_surplus
 from postroom.settings import OFF, Settings, SettingsSource, WebSettings
 from postroom.web import discovery, runs, source_store
 from postroom.web import runs as run_upkeep
-from postroom.web.check_times import is_due_by_itself, is_due_with_sentinel
 from postroom.web.discovery import DiscoveryMethod, EndpointView, RetriedItems
 from postroom.web.extraction.web_reader import DocumentReader
 from postroom.web.fetching.fetcher import PinnedTransport, WebFetcher
@@ -37,7 +36,16 @@ from postroom.web.probing import FoundSource, NewSource, Prober, first_free, hos
 from postroom.web.run_driver import Progress, RunDriver
 from postroom.web.runs import NewRun, Run, RunStatus, backfill_job
 from postroom.web.sentinel import OnWait, Sentinel, SentinelReport, due_job, sentinel_job
-from postroom.web.sources import CheckCadence, ConfiguredSources, EndpointMode, NoticeWay, load_sources, source_of
+from postroom.web.sources import (
+    CheckCadence,
+    ConfiguredSources,
+    EndpointMode,
+    NoticeWay,
+    is_due_by_itself,
+    is_due_with_sentinel,
+    load_sources,
+    source_of,
+)
 
 ROBOTS_TOKEN = "postroom"  # noqa: S105 (a name, which robots.txt files may speak to)
 

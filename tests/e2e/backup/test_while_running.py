@@ -18,7 +18,7 @@ from sqlalchemy import func, select
 from postroom import settings
 from postroom.app import open_app
 from postroom.app.backup import create_backup, restore_backup
-from postroom.app.backup.contents import DUMP
+from postroom.app.backup.creating import DUMP
 from postroom.app.worker import open_worker
 from postroom.archive.messages import IncomingMail
 from postroom.archive.service import open_archive

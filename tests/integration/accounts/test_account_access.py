@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from postroom.accounts.access import GmailAccess, units_in_use
+from postroom.accounts.access import GmailAccess
 from postroom.accounts.enrolment import Enrolment
 from postroom.db import Database
 from postroom.domain.clock import SystemClock
@@ -16,6 +16,7 @@ from postroom.mailboxes.ports import PriorityLane
 from postroom.sim.gmail.generated import GeneratedMailbox
 from postroom.sim.gmail.server import running_sim
 from postroom.vault import Vault
+from tests.support.gmail_sim import units_in_use
 
 ME = "me@example.org"
 

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 from sqlalchemy import func, select
 
-from postroom.accounts.access import WINDOW, DatabaseBudget, units_in_use
+from postroom.accounts.access import WINDOW, DatabaseBudget
 from postroom.accounts.account import NewAccount, add_account
 from postroom.db import Database, connect
 from postroom.db.tables.accounts import quota_grants
@@ -19,6 +19,7 @@ from postroom.domain.errors import BadInput, NotFound
 from postroom.mailboxes.gmail.methods import MINUTE_S, PROFILES, ProfileName
 from postroom.mailboxes.pace import Reserve
 from postroom.mailboxes.ports import PriorityLane, UnitBudget, UnitGrant
+from tests.support.gmail_sim import units_in_use
 
 ALLOWANCE = 500
 SMALL = replace(PROFILES[ProfileName.LEGACY], units_per_minute=ALLOWANCE)

@@ -14,7 +14,7 @@ from sqlalchemy import update
 
 from postroom.accounts.mailbox_state import labels_of
 from postroom.actions.undo import why_not_now
-from postroom.app.digest.counts import DigestKind, DigestPeriod, count_digest
+from postroom.app.digest.content import DigestKind, DigestPeriod, count_digest
 from postroom.db import Tx
 from postroom.db.tables.queue import job_steps
 from postroom.db.tables.triage import action_links, actions

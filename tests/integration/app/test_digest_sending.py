@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import select, update
 
 from postroom.accounts.account import Account, NewAccount, add_account
-from postroom.app.digest.counts import zone_of
+from postroom.app.digest.content import zone_of
 from postroom.app.digest.sending import DigestSender, examine_digests, unclear_digests
 from postroom.app.schedules import schedules
 from postroom.audit import AuditFilter, list_entries

@@ -16,14 +16,14 @@ import pytest
 
 from postroom.archive.backend import ArchiveBackend, MailWriter
 from postroom.archive.coverage import PartKind, PartState
-from postroom.archive.indexing import index_all, read_attachments, read_batch
+from postroom.archive.indexing import read_attachments, read_batch
 from postroom.archive.messages import IncomingMail, Provenance, ShardName, path_of
 from postroom.archive.shards.file_archive import FileArchive
 from postroom.mail.mime import Attachment
 from postroom.reading.documents import EXTRACTOR_VERSION
 from tests.support import documents
 from tests.support.archives import ME, place_at, plain_letter
-from tests.support.attachments import PER_BATCH, readable, with_attachments
+from tests.support.attachments import PER_BATCH, index_all, readable, with_attachments
 from tests.support.databases import BACKENDS
 from tests.support.reading_faults import break_reading
 

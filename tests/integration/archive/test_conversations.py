@@ -14,7 +14,7 @@ import pytest
 
 from postroom.archive.backend import ArchiveBackend, MailWriter
 from postroom.archive.conversations import forest
-from postroom.archive.conversations.building import index_conversations
+from postroom.archive.indexing import index_conversations
 from postroom.archive.messages import ArchivedMessage
 from postroom.archive.shards.conversations import CONVERSATIONS_FILE, DamagedIndex
 from postroom.archive.shards.file_archive import FileArchive

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from postroom.archive.backend import ArchiveBackend
-from postroom.archive.meaning.making import VectorState, make_vectors, vector_state
+from postroom.archive.meaning.vectors import VectorState, make_vectors, vector_state
 from postroom.archive.messages import IncomingMail, Provenance
 from postroom.archive.search import Search, SearchPage, Sort
 from postroom.archive.shards.file_archive import FileArchive
@@ -136,7 +136,7 @@ def test_without_the_extra_it_is_refused_with_the_command_and_nothing_is_related
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from postroom.archive.meaning.making import make_vectors
+from postroom.archive.meaning.vectors import make_vectors
 from postroom.archive.shards.file_archive import FileArchive
 place = FileArchive(Path(sys.argv[1]))
 with place.reader() as reader:

@@ -12,7 +12,6 @@ import pytest
 from postroom.app.archive_runner import index_waiting
 from postroom.archive.backend import ArchiveBackend
 from postroom.archive.coverage import PartState, reader_version
-from postroom.archive.indexing import index_all
 from postroom.archive.service import owned_archive
 from postroom.reading import documents, limited
 from postroom.reading.documents import EXTRACTOR_VERSION, OCR_VERSION
@@ -21,7 +20,7 @@ from postroom.settings import Settings
 from postroom.settings.groups import OcrSettings
 from tests.support import reading_tasks
 from tests.support.archives import ME
-from tests.support.attachments import with_attachments
+from tests.support.attachments import index_all, with_attachments
 from tests.support.documents import pdf
 
 pytestmark = pytest.mark.req("FD-1", "FD-2")

@@ -113,7 +113,7 @@ def test_rare_words_subjects_and_short_mail_count_for_more(both: tuple[Search, S
 
 
 def test_text_of_attachments_counts_once_in_both(archive_place: ArchiveBackend) -> None:
-    from postroom.archive.indexing import index_all
+    from tests.support.attachments import index_all
 
     with archive_place.writer("a test") as archive:
         archive.store(

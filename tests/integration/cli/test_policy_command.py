@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from postroom.cli.mail import account, categories
 from postroom.domain.errors import BadInput
-from postroom.mail.policy_seed import RULES
+from postroom.mail.tier_policy import RULES
 from postroom.triage.model import VAULT_ENTRY
 from postroom.vault import Vault
 

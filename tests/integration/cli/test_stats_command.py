@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from postroom.archive.indexing import index_all
 from postroom.archive.messages import IncomingMail, Provenance
 from postroom.archive.preparing import PreparedMail, prepare
 from postroom.archive.shards.file_archive import FileArchive
 from tests.support.archives import ACCOUNT, ME, fill_shards
-from tests.support.attachments import with_attachments
+from tests.support.attachments import index_all, with_attachments
 from tests.support.commands import in_this_process as postroom
 from tests.support.mail import letter
 

@@ -19,8 +19,7 @@ from postroom.db.tables.triage import decisions, model_calls
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import Retryable
 from postroom.domain.ids import new_id
-from postroom.domain.series import NO_BOUND, Amount, Resolution, Series
-from postroom.telemetry.series import SeriesRecorder
+from postroom.telemetry.series import NO_BOUND, Amount, Resolution, Series, SeriesRecorder
 
 NOW = datetime(2026, 3, 4, 10, 30, 20, tzinfo=UTC)
 EVER = datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)

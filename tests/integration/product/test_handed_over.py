@@ -14,8 +14,16 @@ import pytest
 
 from postroom.app import archive_runner, open_app
 from postroom.app.archive_runner import index_handler
-from postroom.app.archive_tasks import ArchiveTask, TaskKind, TaskState, add_task, get_task, home_id, list_tasks
-from postroom.app.importing import ImportOrder
+from postroom.app.archive_tasks import (
+    ArchiveTask,
+    ImportOrder,
+    TaskKind,
+    TaskState,
+    add_task,
+    get_task,
+    home_id,
+    list_tasks,
+)
 from postroom.archive.backend import ImportTarget
 from postroom.archive.importing.run import import_mail
 from postroom.archive.importing.sources import MailFormat, open_mbox

@@ -36,7 +36,7 @@ from postroom.settings import (
     Settings,
     read_layers,
 )
-from postroom.settings.dashboard_file import EDITABLE, planned
+from postroom.settings.live import EDITABLE, planned
 from postroom.sim.model.server import ModelSim, running_model
 from tests.support.actions import make_account, make_message
 from tests.support.backfills import OPERATOR, new_backfill

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from postroom.archive.conversations.building import index_conversations
+from postroom.archive.indexing import index_conversations
 from postroom.archive.messages import IncomingMail, Provenance
 from postroom.archive.statistics import StatisticsBy
 from postroom.contract.agent import StatisticsArguments

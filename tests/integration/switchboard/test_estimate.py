@@ -28,8 +28,7 @@ from postroom.domain.jobs import CATALOGUE
 from postroom.domain.model_costs import CostMeter, FixedTariff
 from postroom.mail.categories import facts_of, shipped
 from postroom.mail.headers import split_headers
-from postroom.mail.policy_seed import SEED
-from postroom.mail.tier_policy import TierPolicy, Treatment
+from postroom.mail.tier_policy import SEED, TierPolicy, Treatment
 from postroom.mailboxes.gmail.client import GmailClient
 from postroom.mailboxes.gmail.mailbox import GmailMailbox
 from postroom.mailboxes.gmail.methods import ProfileName

@@ -13,8 +13,7 @@ from postroom.db import Database
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput
 from postroom.mail.headers import Headers
-from postroom.mail.policy_seed import RULES, SEED
-from postroom.mail.tier_policy import Treatment, parse_policy
+from postroom.mail.tier_policy import RULES, SEED, Treatment, parse_policy
 from postroom.switchboard import definitions
 from tests.support.mail import ME
 from tests.support.switchboards import Bench

@@ -22,7 +22,7 @@ from postroom.actions.scheduling import ActionIntake
 from postroom.actions.snoozes import wake_job, write_snooze
 from postroom.audit import AuditFilter, list_entries
 from postroom.connectors.mcp_client import http_client, over_http
-from postroom.contract import actions, agent, outside, restores, rules, senders, steering, web
+from postroom.contract import actions, agent, restores, rules, senders, steering, web
 from postroom.contract import settings as configuration
 from postroom.contract import settings as saved_searches
 from postroom.contract.tool import Tools, ToolSignature
@@ -295,11 +295,11 @@ async def _nothing_there(call: Changes) -> None:
     for step in (restores.APPROVE, restores.REJECT, restores.STOP, restores.RESUME, restores.UNDO):
         await call(step, run=nothing)
     await call(agent.ASK, question="Where is the invoice of Zoe?")
-    await call(outside.LOAD_PICTURES, **mail)
-    await call(outside.ALLOW_PICTURES, **mail)
-    await call(outside.FORGET_PICTURES, sender="zoe@friends.example")
-    await call(outside.NOTE_UNSUBSCRIBED, **mail, way="link")
-    await call(outside.FORGET_UNSUBSCRIBED, endpoint_identity=ME, sender="zoe@friends.example")
+    await call(actions.LOAD_PICTURES, **mail)
+    await call(actions.ALLOW_PICTURES, **mail)
+    await call(actions.FORGET_PICTURES, sender="zoe@friends.example")
+    await call(actions.NOTE_UNSUBSCRIBED, **mail, way="link")
+    await call(actions.FORGET_UNSUBSCRIBED, endpoint_identity=ME, sender="zoe@friends.example")
 
 
 async def entries(bench: Bench, name: str) -> list[tuple[str, str]]:

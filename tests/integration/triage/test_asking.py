@@ -16,7 +16,6 @@ from postroom import kill_switch
 from postroom.accounts.account import Account, NewAccount, add_account
 from postroom.app.owner_tools.asking_tools import NO_ANSWER, NO_MATCH, AskingTools
 from postroom.archive.backend import ArchiveBackend
-from postroom.archive.indexing import index_all
 from postroom.archive.messages import IncomingMail, Provenance
 from postroom.archive.shards.file_archive import FileArchive
 from postroom.audit import SYSTEM
@@ -38,7 +37,7 @@ from postroom.switchboard.spending import ModelBudget
 from postroom.switchboard.toolbox import Toolbox
 from postroom.triage.asking import ANSWER
 from postroom.vault import Vault
-from tests.support.attachments import with_attachments
+from tests.support.attachments import index_all, with_attachments
 from tests.support.mail import ME, letter
 from tests.support.queues import running
 from tests.support.triage import COST, settings_for

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from postroom.actions.outbound import loop_guard
-from postroom.actions.outbound.letters import Author, Original, SendRefused, compose
-from postroom.actions.outbound.request import parse_request
+from postroom.actions.outbound.letters import Author, Original, SendRefused, compose, parse_request
 from postroom.domain.actions import ForwardParameters, ReplyParameters
 from postroom.domain.errors import BadInput
 from postroom.mail.composing import OutgoingMail

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from postroom.app.backup import list_backups, note_backup
-from postroom.app.backup.contents import LIST_NAME, BackupFile, Manifest
+from postroom.app.backup.creating import LIST_NAME, BackupFile, Manifest
 from postroom.domain.errors import Fatal
 
 MADE = Manifest("2026-11-16T00:00:00+00:00", "0.1.0", "postroom.db", False, (BackupFile("postroom.db", 30, "f"),))

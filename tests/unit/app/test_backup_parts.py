@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postroom.app.backup.contents import BackupFile, Manifest, joined_notes, read_manifest, write_manifest
+from postroom.app.backup.creating import BackupFile, Manifest, joined_notes, read_manifest, write_manifest
 from postroom.archive.shards.file_archive import unchanged_sync_marks
 from postroom.domain.errors import BadInput
 

@@ -8,8 +8,19 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from postroom.app.digest.counts import ActionCount, DigestCounts, DigestKind, DigestPeriod, NamedCount
-from postroom.app.digest.letter import DONE, ORIGIN_NAMES, TIER_NAMES, digest_mail, digest_subject, digest_text
+from postroom.app.digest.content import (
+    DONE,
+    ORIGIN_NAMES,
+    TIER_NAMES,
+    ActionCount,
+    DigestCounts,
+    DigestKind,
+    DigestPeriod,
+    NamedCount,
+    digest_mail,
+    digest_subject,
+    digest_text,
+)
 from postroom.domain.actions import ActionType, Origin
 from postroom.domain.terms import Tier
 from postroom.mail.composing import REPORT_HEADER

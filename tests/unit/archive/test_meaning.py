@@ -10,9 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom.archive.meaning.embedding import DIMENSIONS, text_embedder, text_to_embed
-from postroom.archive.meaning.fusion import fused
-from postroom.archive.meaning.vectors import AccountVectors, remove_vectors, vectors_path, writing_vectors
+from postroom.archive.meaning.ranking import fused
+from postroom.archive.meaning.vectors import (
+    DIMENSIONS,
+    AccountVectors,
+    remove_vectors,
+    text_embedder,
+    text_to_embed,
+    vectors_path,
+    writing_vectors,
+)
 from postroom.archive.messages import TextRow
 from postroom.domain.errors import Retryable
 from postroom.mail.query import parse

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from postroom.dashboard.first_run.checklist import Checklist, SetupFacts, checklist_of
+from postroom.dashboard.checklist import Checklist, SetupFacts, checklist_of
 
 EMPTY = SetupFacts(
     has_passphrase=False,

@@ -6,7 +6,7 @@ import pytest
 
 from postroom.dashboard.filters.editors import definition_mistake, line_of, policy_rules, policy_text
 from postroom.domain.errors import BadInput
-from postroom.mail.policy_seed import RULES
+from postroom.mail.tier_policy import RULES
 from postroom.switchboard.definitions import CategoryBook
 
 pytestmark = pytest.mark.req("UX-2")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from postroom.dashboard.display.foreign_content import DEEPEST_HTML, FRAME_POLICY, SANDBOX, frame_document, safe_html
-from postroom.mail.html.markup import LONGEST_HTML
+from postroom.mail.html import LONGEST_HTML
 from tests.support.hostile_mail import HTML_BODIES, read_frame
 
 _SCRAPS = (

@@ -8,8 +8,7 @@ import zlib
 import pytest
 from tools.train_categories import APART, SCALE, SHIPPED, TARGET, Example, example, fit, mixed, read_lines
 
-from postroom.mail.categories.judgement import in_words
-from postroom.mail.categories.model import CategoryModel, apart
+from postroom.mail.categories.model import CategoryModel, apart, in_words
 from postroom.mail.categories.records import read_records
 
 

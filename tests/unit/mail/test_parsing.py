@@ -9,7 +9,7 @@ import pytest
 
 from postroom.mail.charsets import decode_text, decode_words
 from postroom.mail.headers import parse_parameters
-from postroom.mail.html.markup import html_to_text
+from postroom.mail.html import html_to_text
 from postroom.mail.mime import MAX_DEPTH, MAX_PARTS, safe_filename
 from postroom.mail.parsing import parse_headers, parse_mail
 

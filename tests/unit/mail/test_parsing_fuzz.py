@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postroom.mail import headers
-from postroom.mail.html.markup import html_to_text
+from postroom.mail.html import html_to_text
 from postroom.mail.parsing import ParsedMail, parse_mail
 from postroom.sim.gmail.generated import GeneratedMailbox
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from postroom.dashboard.display.foreign_content import safe_html
-from postroom.mail.html.remote_pictures import (
+from postroom.mail.html import (
     MOST_PICTURES,
     data_address,
     picture_address,

@@ -7,9 +7,8 @@ import pytest
 from postroom.connectors.priority import ContactProof, PriorityRules
 from postroom.domain.terms import AssignmentRule, Tier
 from postroom.mail.headers import Headers
-from postroom.mail.policy_seed import SEED
 from postroom.mail.sender_kinds import KIND_HEADERS, Kind, is_from_a_list, kinds_of
-from postroom.mail.tier_policy import TierPolicy, Treatment, parse_rule
+from postroom.mail.tier_policy import SEED, TierPolicy, Treatment, parse_rule
 
 ME = "me@example.com"
 PASSED = "mx.google.com; dkim=pass header.d=x.example; dmarc=pass header.from=x.example"

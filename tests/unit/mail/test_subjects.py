@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from postroom.mail.subjects import bare_subject
+from postroom.mail.headers import bare_subject
 
 pytestmark = pytest.mark.req("FD-5")
 

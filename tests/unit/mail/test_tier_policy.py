@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from postroom.domain.errors import BadInput
 from postroom.mail.headers import Headers
 from postroom.mail.parsing import parse_headers
-from postroom.mail.policy_seed import SEED
-from postroom.mail.tier_policy import TierPolicy, Treatment, parse_policy, parse_rule, parse_rules
+from postroom.mail.tier_policy import SEED, TierPolicy, Treatment, parse_policy, parse_rule, parse_rules
 from postroom.sim.gmail.generated import GeneratedMailbox
 
 

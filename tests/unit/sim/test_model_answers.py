@@ -9,8 +9,7 @@ import pytest
 
 from postroom.domain.model_costs import TokenCounts
 from postroom.domain.money import Micros
-from postroom.sim.model.answers import arguments_text, invent
-from postroom.sim.model.chat import ChatRequest, ChatTool
+from postroom.sim.model.answers import ChatRequest, ChatTool, arguments_text, invent
 from postroom.triage.asking import QuotableMail, model_question, read_sentences
 from postroom.triage.choices import ToolOffer, read_answer
 from postroom.triage.prompt import Briefing, question_about

@@ -14,7 +14,7 @@ import pytest
 
 from postroom.domain.model_costs import CostMeter, FixedTariff, TokenCounts, days_for
 from postroom.domain.money import Micros
-from postroom.switchboard.backfill.token_model import UNMEASURED, MeasuredCall, TextSize, fitted, text_tokens
+from postroom.switchboard.backfill.counting import UNMEASURED, MeasuredCall, TextSize, fitted, text_tokens
 
 WORD = re.compile(r" ?[^\W\d_]+|\d{1,3}|\n+|[^\w\s]| +")
 ALPHABETS = {

@@ -1,39 +1,110 @@
-"""Composes the mail that an action sends, or gives the reason why it must not be sent. Pure.
+"""What the job `outbound.send` is asked to send, and the mail composed from that, or the reason why it must not be
+sent. Pure.
 
-A forwarded message is passed on whole, as a new conversation: a note, who wrote what and when, and below it the message
-with its HTML, its pictures and its files, each in the bytes that it came in. A message that taking it apart would
-spoil, or that cannot be taken apart for certain, is enclosed as it is.
+Postroom's own jobs name the action and leave the content out. A forwarded message is passed on whole, as a new
+conversation: a note, who wrote what and when, and below it the message with its HTML, its pictures and its files, each
+in the bytes that it came in. A message that taking it apart would spoil, or that cannot be taken apart for certain, is
+enclosed as it is.
 """
 
 from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from html import escape
+from typing import Annotated, Any
 from urllib.parse import unquote_to_bytes
 
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
 from postroom.actions.outbound import loop_guard
-from postroom.actions.outbound.request import MessageType, SendRequest
-from postroom.domain.actions import LONGEST_BODY, ForwardParameters, LetterParameters, Parameters, ReplyParameters
-from postroom.domain.errors import BadInput, Fatal
-from postroom.mail.addresses import Address
-from postroom.mail.composing import (
-    CHARSET,
-    MEDIA_TYPE,
-    MESSAGE_ID,
-    WHOLE_MESSAGE,
-    HtmlBytes,
-    OutgoingAttachment,
-    OutgoingMail,
-    marked_subject,
-    reply_to,
+from postroom.domain.actions import (
+    LONGEST_BODY,
+    MOST_ATTACHMENTS,
+    MOST_RECIPIENTS,
+    ActionType,
+    FileParameters,
+    ForwardParameters,
+    LetterParameters,
+    Parameters,
+    ReplyParameters,
 )
-from postroom.mail.html.markup import html_to_text
+from postroom.domain.errors import BadInput, Fatal
+from postroom.domain.jobs import OUTBOUND_SEND
+from postroom.domain.validation import problem_text
+from postroom.mail import composing
+from postroom.mail.addresses import Address
+from postroom.mail.html import html_to_text
 from postroom.mail.mime import MimePart, attachment_of, decode_transfer
 from postroom.mail.parsing import MAX_TEXT_BYTES, ParsedMail, is_body, leaves_of
+from postroom.queue import NewJob
 from postroom.reading.mail import read_mail
+
+# Repeatable, so that an action retried by hand takes up its sending where it stood; what was sent is never sent again.
+
+
+class MessageType(StrEnum):
+    REPLY = "reply"
+    FORWARD = "forward"
+
+
+_TYPES = {ActionType.AUTO_REPLY: MessageType.REPLY, ActionType.FORWARD: MessageType.FORWARD}
+
+
+def outbound_job(
+    *, account_id: str, action_id: str, action_type: ActionType, message_id: str | None, thread_id: str | None
+) -> NewJob:
+    """The job that sends what an action wants sent, and then ends the action.
+
+    To be enqueued in the transaction that marks the action as executing. It names things and holds no mail: recipients
+    and text are those of the action's parameters, and the original is read when it is sent.
+    """
+    if action_type not in _TYPES:
+        raise Fatal(f"{action_type} sends nothing.")
+    payload = {
+        "account_id": account_id,
+        "action_id": action_id,
+        "message_type": _TYPES[action_type],
+        "original_message_id": message_id,
+        "thread_id": thread_id,
+    }
+    return NewJob(OUTBOUND_SEND.name, payload, key=f"{OUTBOUND_SEND.name}:{account_id}:{action_id}")
+
+
+_Address = Annotated[str, StringConstraints(strip_whitespace=True, min_length=3, max_length=320)]
+_Addresses = Annotated[list[_Address], Field(max_length=MOST_RECIPIENTS)]
+_Id = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
+
+
+class SendRequest(BaseModel):
+    """What to send. Everything from `to` on is taken from the action and from the original where it is left out."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    account_id: _Id
+    action_id: _Id
+    message_type: MessageType
+    original_message_id: _Id | None = None
+    thread_id: Annotated[str, StringConstraints(min_length=1, max_length=100)] | None = None
+    to: _Addresses = []
+    cc: _Addresses = []
+    subject: Annotated[str, StringConstraints(max_length=1_000)] | None = None
+    body_plain: Annotated[str, StringConstraints(max_length=LONGEST_BODY)] | None = None
+    body_html: Annotated[str, StringConstraints(max_length=4 * LONGEST_BODY)] | None = None
+    references: Annotated[list[Annotated[str, StringConstraints(max_length=998)]], Field(max_length=100)] = []
+    attachments: Annotated[list[FileParameters], Field(max_length=MOST_ATTACHMENTS)] = []
+
+
+def parse_request(payload: Mapping[str, Any]) -> SendRequest:
+    try:
+        return SendRequest.model_validate(payload)
+    except ValidationError as error:
+        problem = error.errors(include_input=False, include_url=False)[0]
+        raise BadInput(".".join(map(str, problem["loc"])) or "payload", problem_text(problem)) from None
+
 
 _SEALED = re.compile(r"(?i)\s*(multipart/(signed|encrypted)|application/(x-)?pkcs7-mime)\b")
 _MARK = re.compile(r"(?i)^\s*(fwd?|wg|tr)\s*:")
@@ -53,8 +124,8 @@ class ForwardNote:
 class _Pieces:
     """A message taken apart, with nothing left out."""
 
-    html: HtmlBytes | None
-    files: tuple[OutgoingAttachment, ...]
+    html: composing.HtmlBytes | None
+    files: tuple[composing.OutgoingAttachment, ...]
 
 
 def forward_of(
@@ -66,25 +137,27 @@ def forward_of(
     cc: tuple[Address, ...] = (),
     subject: str | None = None,
     note: ForwardNote | None = None,
-    attachments: tuple[OutgoingAttachment, ...] = (),
+    attachments: tuple[composing.OutgoingAttachment, ...] = (),
     extra_headers: tuple[tuple[str, str], ...] = (),
-) -> OutgoingMail:
+) -> composing.OutgoingMail:
     """`raw` is the original, exactly as it came; `attachments` are sent along with it."""
     note = note or ForwardNote()
     pieces = None if travels_whole(original) else _taken_apart(raw)
     head = _introduction(original)
-    html: str | HtmlBytes | None
+    html: str | composing.HtmlBytes | None
     if pieces is None:
         quoted, html = "", _html_around(note, head, "")
-        carried: tuple[OutgoingAttachment, ...] = (OutgoingAttachment("forwarded message.eml", WHOLE_MESSAGE, raw),)
+        carried: tuple[composing.OutgoingAttachment, ...] = (
+            composing.OutgoingAttachment("forwarded message.eml", composing.WHOLE_MESSAGE, raw),
+        )
     else:
         quoted, carried = f"\n\n{original.best_text}", pieces.files
         html = _html_of(note, head, pieces, original)
-    return OutgoingMail(
+    return composing.OutgoingMail(
         from_=from_,
         to=to,
         cc=cc,
-        subject=subject or marked_subject("Fwd:", original.subject, _MARK),
+        subject=subject or composing.marked_subject("Fwd:", original.subject, _MARK),
         text=f"{note.text}\n\n{head}{quoted}".lstrip("\n"),
         html=html,
         attachments=(*carried, *attachments),
@@ -127,19 +200,19 @@ def _are_one_body(pages: Sequence[MimePart], texts: Sequence[MimePart]) -> bool:
     return is_pair and texts[0].alternative is not None and texts[0].alternative == pages[0].alternative
 
 
-def _page(part: MimePart, problems: list[str]) -> HtmlBytes:
+def _page(part: MimePart, problems: list[str]) -> composing.HtmlBytes:
     content, problem = decode_transfer(part.body, part.transfer_encoding)
     charset = part.parameters.get("charset") or None
     if problem or not _is_like_ascii(charset) or bytes(content[:2]) in _UTF_16:
         problems.append(problem or "no ASCII can stand before this page")
-    return HtmlBytes(bytes(content), charset)
+    return composing.HtmlBytes(bytes(content), charset)
 
 
 def _is_like_ascii(charset: str | None) -> bool:
     """Whether ASCII may stand before a text in this charset."""
     if charset is None:
         return True
-    if not CHARSET.fullmatch(charset):
+    if not composing.CHARSET.fullmatch(charset):
         return False
     try:
         return "<a> &#1;".encode(charset) == b"<a> &#1;"
@@ -147,18 +220,18 @@ def _is_like_ascii(charset: str | None) -> bool:
         return False
 
 
-def _shown(html: HtmlBytes | None) -> frozenset[bytes]:
+def _shown(html: composing.HtmlBytes | None) -> frozenset[bytes]:
     """The Content-IDs that the page refers to."""
     return frozenset(unquote_to_bytes(found) for found in _CID.findall(html.content)) if html else frozenset()
 
 
-def _file(number: int, part: MimePart, shown: frozenset[bytes], problems: list[str]) -> OutgoingAttachment:
+def _file(number: int, part: MimePart, shown: frozenset[bytes], problems: list[str]) -> composing.OutgoingAttachment:
     found = attachment_of(part, problems)
-    kind = found.content_type if MEDIA_TYPE.fullmatch(found.content_type) else "application/octet-stream"
+    kind = found.content_type if composing.MEDIA_TYPE.fullmatch(found.content_type) else "application/octet-stream"
     cid = f"<{found.content_id}>"
-    is_shown = MESSAGE_ID.fullmatch(cid) is not None and found.content_id.encode("utf-8", "replace") in shown
+    is_shown = composing.MESSAGE_ID.fullmatch(cid) is not None and found.content_id.encode("utf-8", "replace") in shown
     charset = part.parameters.get("charset") or None
-    return OutgoingAttachment(
+    return composing.OutgoingAttachment(
         found.filename or f"attachment-{number}",
         kind,
         found.content(),
@@ -167,11 +240,11 @@ def _file(number: int, part: MimePart, shown: frozenset[bytes], problems: list[s
     )
 
 
-def _html_of(note: ForwardNote, head: str, pieces: _Pieces, original: ParsedMail) -> HtmlBytes | str | None:
+def _html_of(note: ForwardNote, head: str, pieces: _Pieces, original: ParsedMail) -> composing.HtmlBytes | str | None:
     if pieces.html is None:
         return _html_around(note, head, f"<pre>{escape(original.best_text)}</pre>\n")
     above = _above(note.html or _as_html(note.text), head).encode("ascii", "xmlcharrefreplace")
-    return HtmlBytes(above + pieces.html.content, pieces.html.charset)
+    return composing.HtmlBytes(above + pieces.html.content, pieces.html.charset)
 
 
 def _html_around(note: ForwardNote, head: str, below: str) -> str | None:
@@ -241,7 +314,7 @@ class SendRefused:
 
 def compose(
     request: SendRequest, parameters: Parameters, files: Sequence[bytes], original: Original, author: Author
-) -> OutgoingMail | SendRefused:
+) -> composing.OutgoingMail | SendRefused:
     """`files` are the contents of the attachments that the parameters name."""
     if original.mail.trouble and not author.is_person:
         # Without its headers a mail loop cannot be ruled out.
@@ -274,11 +347,11 @@ def _filled(request: SendRequest, parameters: LetterParameters) -> SendRequest:
 
 def _reply(
     request: SendRequest, parameters: LetterParameters, files: Sequence[bytes], original: Original, author: Author
-) -> OutgoingMail | SendRefused:
+) -> composing.OutgoingMail | SendRefused:
     if not author.is_person and (problem := loop_guard.unanswerable(original.mail, original.labels, author.own)):
         return SendRefused(f"not answered: {problem}", is_routine=True)
     text, html = request.body_plain, request.body_html
-    letter = reply_to(
+    letter = composing.reply_to(
         original.mail,
         from_=Address(author.address, author.name),
         to=_addresses(request.to) or None,
@@ -304,7 +377,7 @@ def _reply(
 
 def _forward(
     request: SendRequest, parameters: LetterParameters, files: Sequence[bytes], original: Original, author: Author
-) -> OutgoingMail | SendRefused:
+) -> composing.OutgoingMail | SendRefused:
     if len(original.raw) > LARGEST:
         return _too_large(len(original.raw))
     letter = forward_of(
@@ -322,7 +395,7 @@ def _forward(
     return SendRefused(f"not forwarded: {problem}", is_routine=True) if problem else letter
 
 
-def _within_limit(letter: OutgoingMail) -> OutgoingMail | SendRefused:
+def _within_limit(letter: composing.OutgoingMail) -> composing.OutgoingMail | SendRefused:
     size = len(letter.to_bytes())
     return _too_large(size) if size > LARGEST else letter
 
@@ -338,7 +411,7 @@ def _marks(request: SendRequest) -> tuple[tuple[str, str], ...]:
 
 def _attachments(
     request: SendRequest, parameters: LetterParameters, files: Sequence[bytes]
-) -> tuple[OutgoingAttachment, ...]:
+) -> tuple[composing.OutgoingAttachment, ...]:
     if request.attachments:
         named, contents = request.attachments, [each.content() for each in request.attachments]
     else:
@@ -346,7 +419,7 @@ def _attachments(
     if len(named) != len(contents):
         raise BadInput("attachments", "are no longer stored; write the mail again")
     return tuple(
-        OutgoingAttachment(each.filename, each.mime_type, content)
+        composing.OutgoingAttachment(each.filename, each.mime_type, content)
         for each, content in zip(named, contents, strict=True)
     )
 

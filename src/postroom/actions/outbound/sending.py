@@ -21,12 +21,10 @@ from postroom.accounts.account import Account, list_accounts
 from postroom.accounts.account_jobs import account_of
 from postroom.actions import lifecycle
 from postroom.actions.lifecycle import Action
-from postroom.actions.outbound import record
+from postroom.actions.outbound import letters, record
 from postroom.actions.outbound import record as ending
-from postroom.actions.outbound.letters import Author, Original, SendRefused, compose
 from postroom.actions.outbound.loop_guard import ACTION_HEADER
 from postroom.actions.outbound.record import Outbound, SendStage
-from postroom.actions.outbound.request import MessageType, SendRequest, outbound_job, parse_request
 from postroom.archive.backend import ArchiveBackend
 from postroom.db import Tx
 from postroom.db.tables.mail import messages
@@ -78,7 +76,7 @@ class _Task:
     """Everything about one sending."""
 
     context: JobContext
-    request: SendRequest
+    request: letters.SendRequest
     account: Account
     action: Action
     own_addresses: tuple[str, ...]
@@ -138,8 +136,10 @@ class MailSender:
         if known is None or known.stage in _WITHOUT_DRAFT:
             async with context.step("draft") as step:
                 drafted = await self._draft(task, outbox, is_first=known is None)
-                step.result = drafted.reason if isinstance(drafted, SendRefused) else {"draft_id": drafted.draft_id}
-            if isinstance(drafted, SendRefused):
+                step.result = (
+                    drafted.reason if isinstance(drafted, letters.SendRefused) else {"draft_id": drafted.draft_id}
+                )
+            if isinstance(drafted, letters.SendRefused):
                 await ending.end_refused(context, task.action, drafted.reason, is_routine=drafted.is_routine)
                 return
             known = drafted
@@ -153,10 +153,10 @@ class MailSender:
         else:
             await ending.end_sent(context, task.action, step.result["sent_message_id"])
 
-    async def _draft(self, task: _Task, outbox: Outbox, *, is_first: bool) -> Outbound | SendRefused:
+    async def _draft(self, task: _Task, outbox: Outbox, *, is_first: bool) -> Outbound | letters.SendRefused:
         """Have one draft of this action in the mailbox and on record."""
         letter = await self._letter(task)
-        if isinstance(letter, SendRefused):
+        if isinstance(letter, letters.SendRefused):
             return letter
         refused = await task.context.write(lambda tx: _begin(tx, task, letter))
         if refused is not None:
@@ -167,12 +167,12 @@ class MailSender:
         draft = left_behind[0] if left_behind else await _create(outbox, letter, task.thread_id)
         return await task.context.write(lambda tx: _put_on_record(tx, task, draft))
 
-    async def _letter(self, task: _Task) -> OutgoingMail | SendRefused:
+    async def _letter(self, task: _Task) -> OutgoingMail | letters.SendRefused:
         action, email = task.action, task.account.email
         raw = await self._originals.raw(await self._mailboxes.of(task.account), email, action.gmail_id, task.key)
         parameters = action.wanted.parameters
         files = await task.context.queue.database.read(lambda tx: lifecycle.files_of(tx, action.id))
-        author = Author(
+        author = letters.Author(
             email,
             task.own_addresses,
             task.account.display_name or "",
@@ -181,7 +181,7 @@ class MailSender:
         )
         # 25 MB take seconds to take apart and to write anew: others go on meanwhile.
         return await asyncio.to_thread(
-            lambda: compose(task.request, parameters, files, Original.of(raw, task.labels), author)
+            lambda: letters.compose(task.request, parameters, files, letters.Original.of(raw, task.labels), author)
         )
 
     async def _deliver(self, task: _Task, outbox: Outbox, known: Outbound) -> str | None:
@@ -225,14 +225,14 @@ async def _remove(outbox: Outbox, draft: MailDraft) -> None:
         return
 
 
-def _begin(tx: Tx, task: _Task, letter: OutgoingMail) -> SendRefused | None:
+def _begin(tx: Tx, task: _Task, letter: OutgoingMail) -> letters.SendRefused | None:
     now, action = task.context.queue.clock.now(), task.action
-    if task.request.message_type is MessageType.REPLY and not task.is_from_person:
+    if task.request.message_type is letters.MessageType.REPLY and not task.is_from_person:
         addressed = [address.address for address in (*letter.to, *letter.cc)]
         answered = record.take_reply_turn(tx, action.account_id, action.id, addressed, now)
         if answered is not None:
             reason = f"not answered: {answered} got an automatic answer within the last 24 hours"
-            return SendRefused(reason, is_routine=True)
+            return letters.SendRefused(reason, is_routine=True)
     record.begin_record(tx, action.id, now)
     return None
 
@@ -246,12 +246,12 @@ def _put_on_record(tx: Tx, task: _Task, draft: MailDraft) -> Outbound:
 
 
 async def _task_of(context: JobContext) -> _Task:
-    request = parse_request(context.job.payload)
+    request = letters.parse_request(context.job.payload)
     account = await account_of(context)
     return await context.queue.database.read(lambda tx: _load(tx, context, request, account))
 
 
-def _load(tx: Tx, context: JobContext, request: SendRequest, account: Account) -> _Task:
+def _load(tx: Tx, context: JobContext, request: letters.SendRequest, account: Account) -> _Task:
     action = lifecycle.get_action(tx, request.action_id)
     _check(request, account, action)
     query = select(messages).where(messages.c.id == action.message_id)
@@ -265,15 +265,15 @@ def _load(tx: Tx, context: JobContext, request: SendRequest, account: Account) -
         own_addresses=tuple(each.email for each in list_accounts(tx, with_removed=True)),
         labels=tuple(row.labels or ()) if row else (),
         key=row.archive_key if row else None,
-        thread_id=thread_id if request.message_type is MessageType.REPLY else None,
+        thread_id=thread_id if request.message_type is letters.MessageType.REPLY else None,
     )
 
 
-def _check(request: SendRequest, account: Account, action: Action) -> None:
+def _check(request: letters.SendRequest, account: Account, action: Action) -> None:
     """Refuse a job whose account and action do not belong together."""
     if action.account_id != account.id:
         raise BadInput("account_id", f"action {action.id} belongs to another account")
-    own = outbound_job(
+    own = letters.outbound_job(
         account_id=account.id, action_id=action.id, action_type=action.type, message_id=None, thread_id=None
     )
     if own.payload["message_type"] != request.message_type:

@@ -14,32 +14,21 @@ from postroom.actions.restore.items import ReadBack, RestoreItem, Wanted, finger
 from postroom.domain.errors import PostroomError
 from postroom.mail.query import format_query
 from postroom.mail.query.nodes import MessageId
-from postroom.mailboxes.errors import (
-    CallRefused,
-    Gone,
-    HistoryExpired,
-    LabelGone,
-    LoginNeeded,
-    MailboxThrottled,
-    MailboxUnavailable,
-    PermissionMissing,
-)
+from postroom.mailboxes import errors, protocol
 from postroom.mailboxes.labels import LabelNames
-from postroom.mailboxes.protocol import (
-    AppendResult,
-    Detail,
-    Mailbox,
-    MailboxChange,
-    Move,
-    NewMessage,
-    RemoteMessage,
-    Span,
-)
 from postroom.mailboxes.reader import sort_results
 
 _MOST_CANDIDATES = 50
 _GIVEN_BY_PROVIDERS = frozenset({"INBOX", "SENT", "DRAFT", "CHAT", "SPAM", "TRASH", "UNREAD", "STARRED", "IMPORTANT"})
-_NOTHING_DONE = (CallRefused, Gone, LabelGone, LoginNeeded, MailboxThrottled, MailboxUnavailable, PermissionMissing)
+_NOTHING_DONE = (
+    errors.CallRefused,
+    errors.Gone,
+    errors.LabelGone,
+    errors.LoginNeeded,
+    errors.MailboxThrottled,
+    errors.MailboxUnavailable,
+    errors.PermissionMissing,
+)
 """What a mailbox raises before it does anything, unless the error says otherwise."""
 TRASH = "TRASH"
 
@@ -69,7 +58,7 @@ class Located:
 
 
 class TargetMailbox:
-    def __init__(self, mailbox: Mailbox) -> None:
+    def __init__(self, mailbox: protocol.Mailbox) -> None:
         self.mailbox = mailbox
         self._names = LabelNames(mailbox)
         self._ids: dict[str, str] | None = None
@@ -106,10 +95,10 @@ class TargetMailbox:
         if (query := _by_message_id(each.item.message_id)) is not None:
             return await self._listed(None, query)
         dates = {each.item.date} | ({each.sent_at} if each.sent_at else set())
-        spans = [Span(int(date.timestamp()) - 1, int(date.timestamp()) + 2) for date in sorted(dates)]
+        spans = [protocol.Span(int(date.timestamp()) - 1, int(date.timestamp()) + 2) for date in sorted(dates)]
         return [message_id for span in spans for message_id in await self._listed(span, "")]
 
-    async def _listed(self, span: Span | None, query: str) -> list[str]:
+    async def _listed(self, span: protocol.Span | None, query: str) -> list[str]:
         ids: list[str] = []
         async for page in self.mailbox.list(span, query=query):
             ids += page.ids
@@ -123,7 +112,7 @@ class TargetMailbox:
         try:
             async for page in self.mailbox.changes(cursor):
                 ids += page.added
-        except HistoryExpired:
+        except errors.HistoryExpired:
             return []
         return list(dict.fromkeys(ids))
 
@@ -136,17 +125,17 @@ class TargetMailbox:
             raise error
         return {message.id: await self._read_back(message) for message in results.got}
 
-    async def _read_back(self, message: RemoteMessage) -> ReadBack:
+    async def _read_back(self, message: protocol.RemoteMessage) -> ReadBack:
         names = await self._names.names(message.label_ids)
         return ReadBack(message.raw or b"", message.received, names, message.thread_id)
 
     # What is put there
 
-    async def append_all(self, placed: Sequence[tuple[ToPlace, str | None]]) -> Sequence[AppendResult]:
+    async def append_all(self, placed: Sequence[tuple[ToPlace, str | None]]) -> Sequence[protocol.AppendResult]:
         """Messages, each with its conversation: one that the mailbox does not have, or does not accept, is left out.
         Raises only before the first of them is begun."""
         new = [
-            NewMessage(
+            protocol.NewMessage(
                 each.raw, frozenset(await self.label_ids(each.item.labels)), self._usable(thread), each.item.date
             )
             for each, thread in placed
@@ -155,7 +144,7 @@ class TargetMailbox:
         refused = [
             number
             for number, result in enumerate(results)
-            if new[number].thread_id is not None and isinstance(result, Gone | CallRefused)
+            if new[number].thread_id is not None and isinstance(result, errors.Gone | errors.CallRefused)
         ]
         if refused:
             self._refused_threads.update(str(new[number].thread_id) for number in refused)
@@ -163,7 +152,7 @@ class TargetMailbox:
                 results[number] = result
         return results
 
-    async def _append_alone(self, messages: Sequence[NewMessage]) -> Sequence[AppendResult]:
+    async def _append_alone(self, messages: Sequence[protocol.NewMessage]) -> Sequence[protocol.AppendResult]:
         """Without their conversations. Others were added before, so nothing is raised."""
         try:
             return await self.mailbox.append_all([replace(each, thread_id=None) for each in messages])
@@ -177,7 +166,7 @@ class TargetMailbox:
         """By id, the conversations that the mailbox put these into; none where it has no conversations."""
         if not ids:
             return {}
-        results = sort_results(await self.mailbox.fetch(ids, Detail.FLAGS))
+        results = sort_results(await self.mailbox.fetch(ids, protocol.Detail.FLAGS))
         for error in results.failed.values():
             raise error
         if results.got:
@@ -186,20 +175,20 @@ class TargetMailbox:
 
     async def take_out_of_trash(self, item: RestoreItem) -> None:
         """Raises Gone where it no longer is in the mailbox."""
-        await self.mailbox.modify([str(item.target_id)], MailboxChange(move=Move.RESTORE))
+        await self.mailbox.modify([str(item.target_id)], protocol.MailboxChange(move=protocol.Move.RESTORE))
         await self.add_labels(str(item.target_id), item.labels)
 
     async def add_labels(self, message_id: str, names: Iterable[str]) -> None:
         labels = frozenset(await self.label_ids(names)) - {"SENT"}
         if labels:
-            await self.mailbox.modify([message_id], MailboxChange(add=labels))
+            await self.mailbox.modify([message_id], protocol.MailboxChange(add=labels))
 
     async def move_to_trash(self, ids: Sequence[str]) -> None:
         """Those that are gone are passed over."""
-        change = MailboxChange(move=Move.TRASH)
+        change = protocol.MailboxChange(move=protocol.Move.TRASH)
         try:
             await self.mailbox.modify(ids, change)
-        except Gone:
+        except errors.Gone:
             for each in ids if len(ids) > 1 else ():
                 await self.move_to_trash([each])
 
@@ -224,7 +213,7 @@ class TargetMailbox:
                 continue
             try:
                 known[folded] = (await self.mailbox.create_label(name)).id
-            except (CallRefused, LabelGone):
+            except (errors.CallRefused, errors.LabelGone):
                 self._refused_labels.add(folded)
 
 

@@ -15,8 +15,16 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from postroom.app.backup.contents import DATABASE, DUMP, FILE_NAME, BackupFile, Manifest, read_manifest
-from postroom.app.backup.creating import empty_again, refuse_taken
+from postroom.app.backup.creating import (
+    DATABASE,
+    DUMP,
+    FILE_NAME,
+    BackupFile,
+    Manifest,
+    empty_again,
+    read_manifest,
+    refuse_taken,
+)
 from postroom.archive.shards.verification import verify
 from postroom.archive.status import VerifyReport
 from postroom.db.snapshot import Copied, sync

@@ -22,8 +22,7 @@ from postroom.accounts.account import Account, AccountStatus, account_with_id, l
 from postroom.actions.outbound.record import SendStage
 from postroom.actions.outbound.sending import SendingMailboxes
 from postroom.app.auditing import unchanged_database
-from postroom.app.digest.counts import DigestKind, DigestPeriod, count_digest, kind_of, zone_of
-from postroom.app.digest.letter import digest_mail
+from postroom.app.digest.content import DigestKind, DigestPeriod, count_digest, digest_mail, kind_of, zone_of
 from postroom.db import Tx
 from postroom.db.tables.accounts import accounts
 from postroom.db.tables.reports import digests

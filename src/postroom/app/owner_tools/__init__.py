@@ -1,2 +1,1 @@
-"""The owner's tools of rooms that do not know the Switchboard: actions, definitions, jobs, learned triage, review,
-rules, saved searches, settings and web sources."""
+"""Tools of rooms that do not know the Switchboard, a module for each area: `rule_tools.py` has those of rules."""

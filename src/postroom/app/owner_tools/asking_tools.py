@@ -28,20 +28,7 @@ from postroom.settings import ModelSettings, SettingsSource
 from postroom.switchboard.on_demand import SourceSearch, TakenIn
 from postroom.switchboard.toolbox import Tool
 from postroom.switchboard.tools.agent import searched_message
-from postroom.triage import records
-from postroom.triage.asking import (
-    MOST_MESSAGES,
-    CheckedAnswer,
-    CitedSentence,
-    QuotableAttachment,
-    QuotableMail,
-    in_turn,
-    matching_attachments,
-    model_question,
-    queries_for,
-    read_sentences,
-    source_queries_for,
-)
+from postroom.triage import asking, records
 from postroom.triage.choices import UnusableAnswer
 from postroom.triage.classify import count_call
 from postroom.triage.model import model_problem, open_model
@@ -66,7 +53,7 @@ _TAKES_IN = {Role.AGENT: Permission.FETCH, Role.DASHBOARD: Permission.BACKFILL}
 """What it takes beside `ask` to have mail taken in."""
 _LONGEST_SNIPPET = 240
 
-Mail = QuotableMail[SearchHit]
+Mail = asking.QuotableMail[SearchHit]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +74,7 @@ class _Hits:
 class _Asked:
     """What came of asking: the checked answer, or why there is none."""
 
-    answer: CheckedAnswer[SearchHit] | None = None
+    answer: asking.CheckedAnswer[SearchHit] | None = None
     cost: Micros | None = None
     reason: str = NO_ANSWER
     problem: str | None = None
@@ -124,7 +111,7 @@ class AskingTools:
             yield Tool(signature, role, Permission.ASK, _DESCRIPTION, self.ask)
 
     async def ask(self, caller: Caller, given: contract.AskArguments) -> contract.AskReply:
-        queries = queries_for(given.question)
+        queries = asking.queries_for(given.question)
         if not queries:
             raise BadInput("question", _NO_WORDS)
         taken_in = await self._taken_in(caller, given) if given.source else None
@@ -144,7 +131,9 @@ class AskingTools:
     async def _taken_in(self, caller: Caller, given: contract.AskArguments) -> TakenIn:
         if not caller.may(needed := _TAKES_IN[caller.role]):
             raise NotAllowed(f"`source` has mail taken in, which needs a token with the permission `{needed}`.")
-        return await self._source.take_in(source_queries_for(given.question), MOST_MESSAGES, given.endpoint_identity)
+        return await self._source.take_in(
+            asking.source_queries_for(given.question), asking.MOST_MESSAGES, given.endpoint_identity
+        )
 
     def _found(self, queries: Sequence[str], account: str | None, taken_in: TakenIn | None) -> _Hits:
         """The best and the newest of each search in turn, until there are enough; what the mailboxes brought takes
@@ -155,8 +144,8 @@ class AskingTools:
         with self._archive.reader() as reader:
             new = _hits_of(reader, taken_in)
         better = {_place(hit): hit for hit in hits.found}  # their snippets are around the words
-        found = {_place(hit): better.get(_place(hit), hit) for hit in in_turn(new, hits.found)}
-        return _Hits(tuple(found.values())[:MOST_MESSAGES], hits.problems, taken_in)
+        found = {_place(hit): better.get(_place(hit), hit) for hit in asking.in_turn(new, hits.found)}
+        return _Hits(tuple(found.values())[: asking.MOST_MESSAGES], hits.problems, taken_in)
 
     def _in_archive(self, queries: Sequence[str], account: str | None) -> _Hits:
         accounts = None if account is None else [account]
@@ -171,9 +160,9 @@ class AskingTools:
                     break
                 for hit in hits:
                     found.setdefault(_place(hit), hit)
-                if len(found) >= MOST_MESSAGES:
+                if len(found) >= asking.MOST_MESSAGES:
                     break
-        return _Hits(tuple(found.values())[:MOST_MESSAGES], tuple(problems))
+        return _Hits(tuple(found.values())[: asking.MOST_MESSAGES], tuple(problems))
 
     async def _asked(self, question: str, mails: Sequence[Mail]) -> _Asked:
         settings = self._settings.now.model
@@ -191,7 +180,7 @@ class AskingTools:
         self, model: ModelClient, settings: ModelSettings, question: str, mails: Sequence[Mail]
     ) -> _Asked:
         """One call, reserved before and settled after. A process that dies in between leaves it at its most."""
-        write, wanted = self._queue.database.write, model_question(question, mails, self._queue.clock.now())
+        write, wanted = self._queue.database.write, asking.model_question(question, mails, self._queue.clock.now())
         begun = await write(lambda tx: self._begin(tx, model, settings, wanted))
         if isinstance(begun, Denied):
             raise _NotAsked(f"The model was not asked: {begun.reason}.")
@@ -228,7 +217,7 @@ class AskingTools:
 
 def _read(answer: ModelAnswer, question: str, mails: Sequence[Mail]) -> _Asked:
     try:
-        return _Asked(read_sentences(answer, question, mails), answer.cost)
+        return _Asked(asking.read_sentences(answer, question, mails), answer.cost)
     except UnusableAnswer as unusable:
         problem = str(unusable)
         return _Asked(None, answer.cost, f"The model's answer could not be used: {problem}.", problem)
@@ -237,10 +226,13 @@ def _read(answer: ModelAnswer, question: str, mails: Sequence[Mail]) -> _Asked:
 def _best_and_newest(
     search: Search, query: str, accounts: Sequence[str] | None, problems: dict[str, None]
 ) -> list[SearchHit]:
-    pages = [search.search(query, accounts=accounts, limit=MOST_MESSAGES, sort=sort) for sort in (Sort.RANK, Sort.DATE)]
+    pages = [
+        search.search(query, accounts=accounts, limit=asking.MOST_MESSAGES, sort=sort)
+        for sort in (Sort.RANK, Sort.DATE)
+    ]
     for page in pages:
         problems |= {f"{problem.shard}: {problem.problem}": None for problem in page.problems}
-    return list(in_turn(*(page.hits for page in pages)))
+    return list(asking.in_turn(*(page.hits for page in pages)))
 
 
 def _place(hit: SearchHit) -> tuple[str, str]:
@@ -264,9 +256,9 @@ def _hits_of(reader: MailReader, taken_in: TakenIn) -> list[SearchHit]:
 def _quotable(reader: MailReader, hit: SearchHit, question: str) -> Mail:
     message = hit.message
     texts = reader.attachment_texts_of(message) if message.has_attachment else []
-    attachments = (QuotableAttachment(name, text) for name, text in texts)
-    chosen = matching_attachments(question, attachments, hit.snippet.attachment)
-    return QuotableMail(hit, message.date, message.sender, message.subject, reader.body_of(message), chosen)
+    attachments = (asking.QuotableAttachment(name, text) for name, text in texts)
+    chosen = asking.matching_attachments(question, attachments, hit.snippet.attachment)
+    return asking.QuotableMail(hit, message.date, message.sender, message.subject, reader.body_of(message), chosen)
 
 
 def _reply(outcome: Any, hits: _Hits, asked: _Asked) -> contract.AskReply:
@@ -293,7 +285,7 @@ def _source_reply(taken_in: TakenIn, used: set[tuple[str, str]]) -> contract.Ask
     )
 
 
-def _cited(sentence: CitedSentence[SearchHit], from_source: bool) -> contract.CitedSentenceReply:
+def _cited(sentence: asking.CitedSentence[SearchHit], from_source: bool) -> contract.CitedSentenceReply:
     mail, message, attachment = sentence.mail, sentence.mail.source.message, sentence.attachment
     read = [mail.subject, mail.text, *([] if attachment is None else [attachment.text])]
     return contract.CitedSentenceReply(

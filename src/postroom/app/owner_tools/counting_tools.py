@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from postroom.app.archive_statistics import ArchiveStatistics, count_archive, read_statistics
-from postroom.app.digest.counts import DigestCounts, DigestKind, DigestPeriod, count_digest, zone_of
-from postroom.app.digest.letter import ORIGIN_NAMES, TIER_NAMES, category_name, what_was_done
+from postroom.app.digest import content
 from postroom.archive.backend import ArchiveBackend
 from postroom.archive.statistics import StatisticsBy
 from postroom.contract import agent as contract
@@ -60,14 +59,14 @@ class CountingTools:
         return await database.read(lambda tx: read_statistics(tx, by, mailbox, limit))
 
     async def digest(self, caller: Caller, given: contract.DigestArguments) -> contract.DigestReply:
-        zone = zone_of(self._settings.now)
+        zone = content.zone_of(self._settings.now)
         day = given.day or self._queue.clock.now().astimezone(zone).date()
-        period = DigestPeriod.holding(DigestKind(given.period), day, zone)
+        period = content.DigestPeriod.holding(content.DigestKind(given.period), day, zone)
         mailbox = caller.endpoint_identity
-        return digest_reply(await self._queue.database.read(lambda tx: count_digest(tx, period, mailbox)))
+        return digest_reply(await self._queue.database.read(lambda tx: content.count_digest(tx, period, mailbox)))
 
 
-def digest_reply(counts: DigestCounts) -> contract.DigestReply:
+def digest_reply(counts: content.DigestCounts) -> contract.DigestReply:
     named, period = contract.NamedCountReply, counts.period
     return contract.DigestReply(
         title=period.title,
@@ -75,12 +74,12 @@ def digest_reply(counts: DigestCounts) -> contract.DigestReply:
         last_day=period.last,
         zone=period.zone.key,
         received=counts.received,
-        by_tier=[named(name=TIER_NAMES[tier], count=number) for tier, number in counts.tiers],
-        by_category=[named(name=category_name(each.name), count=each.count) for each in counts.categories],
+        by_tier=[named(name=content.TIER_NAMES[tier], count=number) for tier, number in counts.tiers],
+        by_category=[named(name=content.category_name(each.name), count=each.count) for each in counts.categories],
         top_senders=[named(name=each.name, count=each.count) for each in counts.senders],
         recovered=counts.recovered,
         done=[
-            contract.DoneReply(by=ORIGIN_NAMES[each.origin], what=what_was_done(each), count=each.count)
+            contract.DoneReply(by=content.ORIGIN_NAMES[each.origin], what=content.what_was_done(each), count=each.count)
             for each in counts.done
         ],
         failed=counts.failed,

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from postroom.app import archive_tasks
-from postroom.app.importing import UNFINISHED, ImportOrder, progress_read, remove_upload, report_read, uploads_folder
 from postroom.archive.importing.packages import PackageKind
 from postroom.archive.importing.sources import MailFormat, format_of, looks_like_takeout
 from postroom.archive.messages import account_name
@@ -58,8 +57,10 @@ class ImportTools:
     async def start(self, caller: Caller, given: contract.StartImportArguments) -> contract.ImportReply:
         """The file gets its ending, which sets it apart from what was uploaded and never imported."""
         account = account_name(normal_email(given.endpoint_identity, "endpoint_identity"))
-        path, format = await asyncio.to_thread(_named_by_content, uploads_folder(self._home), given.upload, given.name)
-        order = ImportOrder(format, path, account, uploaded_as=given.name)
+        path, format = await asyncio.to_thread(
+            _named_by_content, archive_tasks.uploads_folder(self._home), given.upload, given.name
+        )
+        order = archive_tasks.ImportOrder(format, path, account, uploaded_as=given.name)
         home, who, now = archive_tasks.home_id(self._home), Actor.of(caller), self._queue.clock.now()
         task, _ = await self._queue.database.write(
             lambda tx: archive_tasks.add_task(tx, home, archive_tasks.TaskKind.IMPORT, order.written(), who, now)
@@ -74,9 +75,9 @@ class ImportTools:
 
     async def forget(self, caller: Caller, given: contract.ImportArguments) -> contract.ImportReply:
         task = await self._changed(archive_tasks.forget_task, caller, given)
-        order = ImportOrder.read(task.arguments)
+        order = archive_tasks.ImportOrder.read(task.arguments)
         if order.uploaded_as is not None:
-            await asyncio.to_thread(remove_upload, self._home, order.path)
+            await asyncio.to_thread(archive_tasks.remove_upload, self._home, order.path)
         return _reply(task)
 
     async def _changed(
@@ -103,7 +104,7 @@ def _tool(
 
 def _named_by_content(folder: Path, upload: str, name: str) -> tuple[Path, MailFormat]:
     """The uploaded file, with the ending of what it is. What holds no mail is removed and refused."""
-    path = folder / f"{upload}{UNFINISHED}"
+    path = folder / f"{upload}{archive_tasks.UNFINISHED}"
     if not path.is_file():
         raise NotFound("upload", f"there is no uploaded file {upload}")
     package = PackageKind.of_content(path)
@@ -118,9 +119,9 @@ def _named_by_content(folder: Path, upload: str, name: str) -> tuple[Path, MailF
 
 
 def _reply(task: archive_tasks.ArchiveTask) -> contract.ImportReply:
-    order = ImportOrder.read(task.arguments)
-    progress = progress_read(task.progress or {})
-    report = progress.report if task.result is None else report_read(task.result)
+    order = archive_tasks.ImportOrder.read(task.arguments)
+    progress = archive_tasks.progress_read(task.progress or {})
+    report = progress.report if task.result is None else archive_tasks.report_read(task.result)
     return contract.ImportReply(
         id=task.id,
         state=task.state,

@@ -15,7 +15,7 @@ from postroom.app.remote_pictures import PictureLoader, forget_sender
 from postroom.archive.backend import ArchiveBackend, MailReader
 from postroom.archive.service import read_apart
 from postroom.audit import Actor
-from postroom.contract import outside as contract
+from postroom.contract import actions as contract
 from postroom.db import Database, Tx
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, NotFound

@@ -31,8 +31,8 @@ from postroom.settings import (
     read_layers,
     shown_value,
 )
-from postroom.settings.dashboard_file import EDITABLE, SettingsChange, editable, origin_of, planned
 from postroom.settings.files import FORM_IS_OLD, locked, read_bytes, replace_file, version_of
+from postroom.settings.live import EDITABLE, SettingsChange, editable, origin_of, planned
 from postroom.switchboard.definitions import OWN_FILE, CategoryBook, all_rules_version, replace_policy
 from postroom.switchboard.spending import ModelBudget
 from postroom.switchboard.toolbox import Tool

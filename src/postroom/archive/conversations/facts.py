@@ -12,9 +12,8 @@ from postroom.archive.preparing import Packed, clean_text, unpack_beginning
 from postroom.domain.errors import Fatal
 from postroom.mail.addresses import Address, parse_addresses
 from postroom.mail.authentication import is_refuted
-from postroom.mail.headers import Headers
+from postroom.mail.headers import Headers, bare_subject
 from postroom.mail.parsing import list_id_of, message_id_in, message_ids_in
-from postroom.mail.subjects import bare_subject
 from postroom.reading.mail import read_headers
 
 MOST_REFERENCES = 20

@@ -5,18 +5,17 @@ Of the extra `meaning`: import this where it is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar
 
-from postroom.archive.meaning.embedding import text_embedder
-from postroom.archive.meaning.fusion import fused
-from postroom.archive.meaning.vectors import AccountVectors, VectorFolder
+from postroom.archive.meaning.vectors import AccountVectors, VectorFolder, text_embedder
 from postroom.archive.messages import ArchivedMessage, check_of
 from postroom.archive.search import MOST_RANKED, FoundRow, SearchHit, SearchQuestion
 from postroom.domain.errors import BadInput, NotFound
 from postroom.mail.query.nodes import EVERYTHING, Node, Text, TextField
 from postroom.mail.query.questions import any_word, required_terms, without_words
 
+T = TypeVar("T", bound=Hashable)
 Ask = Callable[[Node], SearchQuestion]
 _LOOKED_AT = (1_000, 20_000)
 """So many of the nearest are asked whether the rest of the query finds them; more, if too few of them are."""
@@ -118,3 +117,19 @@ def _vector(vectors: AccountVectors, message: ArchivedMessage) -> Any | None:
 def _is_of(account: str, row_id: int, check: int, message: ArchivedMessage) -> bool:
     mine = (message.account, message.row_id, check_of(bytes.fromhex(message.sha256)))
     return (account, row_id, check) == mine
+
+
+_DAMPING = 60
+"""The customary value: the first places count more than later ones, but no single first place decides."""
+
+
+def fused(*rankings: Sequence[T]) -> list[T]:
+    """Everything that one of them has, once, the best first. Each place counts 1 / (60 + place); of equal sums, the
+    one whose best place is better comes first, then the one that an earlier ranking has."""
+    sums: dict[T, float] = {}
+    best: dict[T, int] = {}
+    for ranking in rankings:
+        for place, each in enumerate(dict.fromkeys(ranking), 1):
+            sums[each] = sums.get(each, 0.0) + 1 / (_DAMPING + place)
+            best[each] = min(place, best.get(each, place))
+    return sorted(sums, key=lambda each: (-sums[each], best[each]))

@@ -1,9 +1,11 @@
-"""The vectors of an account's mail: one file beside its shards, a head and then a record of fixed size for each
-message.
+"""Texts as vectors, by the static embeddings that the package `wordllama` holds (the mean of the vectors of their
+tokens); the vectors of an account's mail, one file beside its shards; and making those that are lacking, newest mail
+first.
 
-A record has the message's row and four bytes of its hash, and no word of it. Records are appended by one writer at a
-time; a torn last one is cut off, so a kill loses what was not written and nothing else. A file that another version of
-the model made is begun anew. Of the extra `meaning`: import this where it is used.
+Only the package's files are read, so that none of its code runs and nothing is ever downloaded. A record of the file
+has the message's row and four bytes of its hash, and no word of it. Records are appended by one writer at a time; a
+torn last one is cut off, so a kill loses what was not written and nothing else. A file that another version of the
+model made is begun anew. Of the extra `meaning`: import this where it is used.
 """
 
 from __future__ import annotations
@@ -11,16 +13,83 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from postroom.archive.meaning.embedding import DIMENSIONS, model_version
+from postroom.archive.backend import MailReader
 from postroom.archive.messages import TextRow, folder_of
-from postroom.domain.errors import Retryable
+from postroom.domain.errors import Fatal, Retryable
+
+DIMENSIONS = 256
+LONGEST_TEXT = 600
+"""Characters of a message that count: its beginning says what it is about, and the mean of much text says little."""
+_WEIGHTS = "weights/l2_supercat_256.safetensors"
+_TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
+_TENSOR = "embedding.weight"
+_RECIPE = 1
+"""Of what is made of a message; raise it when that changes, and all vectors are made anew."""
+
+
+def model_version() -> str:
+    """What vectors depend on; those of another version are of no use."""
+    return f"wordllama {version('wordllama')} l2_supercat_256, recipe {_RECIPE}"
+
+
+class TextEmbedder:
+    """Safe to use from several threads."""
+
+    def __init__(self, weights: Any, tokenizer: Any) -> None:
+        self._weights = weights
+        self._tokenizer = tokenizer
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        """A row of length 1 for each text; zeros for a text without a token."""
+        found: Any = np.zeros((len(texts), DIMENSIONS), np.float32)
+        readable = [text.encode("utf-8", "replace").decode() for text in texts]
+        for row, tokens in zip(
+            found, self._tokenizer.encode_batch_fast(readable, add_special_tokens=False), strict=True
+        ):
+            if ids := tokens.ids:
+                self._weights[ids].mean(axis=0, out=row)
+        lengths = np.linalg.norm(found, axis=1, keepdims=True)
+        return np.divide(found, lengths, out=found, where=lengths > 0)
+
+
+@lru_cache(1)
+def text_embedder() -> TextEmbedder:
+    """Takes half a second, once in a process, and 35 MB."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # one core is enough, and others have work too
+    from safetensors.numpy import load_file
+    from tokenizers import Tokenizer
+
+    weights, tokenizer = (_file(name) for name in (_WEIGHTS, _TOKENIZER))
+    encoder = Tokenizer.from_file(str(tokenizer))
+    encoder.no_padding()
+    encoder.no_truncation()
+    return TextEmbedder(load_file(weights)[_TENSOR].astype(np.float32), encoder)
+
+
+def _file(name: str) -> Path:
+    found = find_spec("wordllama")
+    for folder in (found.submodule_search_locations or []) if found else []:
+        if (path := Path(folder) / name).is_file():
+            return path
+    raise Fatal(f"The package wordllama lacks {name}; install it again: pip install --force-reinstall wordllama")
+
+
+def text_to_embed(subject: str, body: str) -> str:
+    """The subject and the beginning of the body, without lines that quote other mail."""
+    own = "\n".join(line for line in body.splitlines() if not line.lstrip().startswith(">"))
+    return f"{subject}\n{own.strip() or body}"[:LONGEST_TEXT]
+
 
 VECTORS_FILE = "vectors"
 _LOCK = "vectors.lock"
@@ -36,7 +105,7 @@ _RECORD = np.dtype(
         ("vector", "i1", DIMENSIONS),
     ]
 )
-_AT_ONCE = 1_024
+_COMPARED_AT_ONCE = 1_024
 """Records that are compared at a time: so many stay in the processor's cache, which makes it three times as fast."""
 
 
@@ -86,9 +155,9 @@ class AccountVectors:
     def nearest(self, vector: Any, most: int) -> list[tuple[float, TextRow]]:
         """How alike they are, 1 at most, and whose they are; the most alike first."""
         scores: Any = np.empty(len(self._records), np.float32)
-        for start in range(0, len(scores), _AT_ONCE):
-            part = self._records[start : start + _AT_ONCE]
-            scores[start : start + _AT_ONCE] = part["vector"].astype(np.float32) @ vector * part["scale"]
+        for start in range(0, len(scores), _COMPARED_AT_ONCE):
+            part = self._records[start : start + _COMPARED_AT_ONCE]
+            scores[start : start + _COMPARED_AT_ONCE] = part["vector"].astype(np.float32) @ vector * part["scale"]
         best = np.argpartition(-scores, most - 1)[:most] if most < len(scores) else np.arange(len(scores))
         best = best[np.argsort(-scores[best], kind="stable")]
         found = self._records[best]
@@ -211,3 +280,63 @@ def remove_vectors(root: Path, kept: Sequence[str]) -> None:
         if path not in wanted:
             path.unlink()
             path.with_name(_LOCK).unlink(missing_ok=True)
+
+
+_MADE_AT_ONCE = 200
+_LONGEST_BODY = 8 * LONGEST_TEXT
+"""Quoted lines are left out, so more is read than counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class VectorState:
+    messages: int
+    vectors: int
+    """Made by this version of the model, and of messages as they are now."""
+
+    @property
+    def waiting(self) -> int:
+        return self.messages - self.vectors
+
+
+def make_vectors(
+    reader: MailReader,
+    root: Path,
+    email: str,
+    *,
+    anew: bool = False,
+    show: Callable[[int], None] = lambda made: None,
+    is_over: Callable[[], bool] = lambda: False,
+) -> int:
+    """Make all that are lacking, or as many as there is time for; returns how many were made. `show` gets the number
+    made since its last call."""
+    made = 0
+    with writing_vectors(root, email, anew=anew) as writer:
+        waiting: list[TextRow] = []
+        for portion in reader.text_rows(email):
+            waiting += [row for row in portion if writer.lacks(row)]
+            while len(waiting) >= _MADE_AT_ONCE and not is_over():
+                made += _make(reader, writer, email, waiting[:_MADE_AT_ONCE], show)
+                del waiting[:_MADE_AT_ONCE]
+            if is_over():
+                return made
+        if waiting:
+            made += _make(reader, writer, email, waiting, show)
+    return made
+
+
+def _make(
+    reader: MailReader, writer: VectorWriter, email: str, rows: list[TextRow], show: Callable[[int], None]
+) -> int:
+    texts = reader.texts(email, rows, _LONGEST_BODY)
+    writer.write(rows, text_embedder().embed([text_to_embed(*text) for text in texts]))
+    show(len(rows))
+    return len(rows)
+
+
+def vector_state(reader: MailReader, root: Path, email: str) -> VectorState:
+    known = AccountVectors.open(root, email).rows()
+    messages = vectors = 0
+    for portion in reader.text_rows(email):
+        messages += len(portion)
+        vectors += sum(known.get((row.row_id, row.part), (None,))[0] == row.check for row in portion)
+    return VectorState(messages, vectors)

@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from postroom.archive.coverage import (
-    AttachmentReading,
-    MessageReadings,
-    PartKind,
-    PartState,
-    TextCoverage,
-    body_states,
-    joined_text,
-    merged_readings,
-    read_again_before,
-    too_large,
-)
+from postroom.archive import coverage
 from postroom.archive.postgres.connections import ArchiveSession
 from postroom.archive.postgres.words import Indexed, indexed
 from postroom.archive.preparing import Texts
@@ -38,7 +27,7 @@ _RECORD = (
 
 
 def _waits(version: int) -> str:
-    cases = " ".join(f"WHEN '{state}' THEN {before}" for state, before in read_again_before(version).items())
+    cases = " ".join(f"WHEN '{state}' THEN {before}" for state, before in coverage.read_again_before(version).items())
     return f"(r.id IS NULL OR r.version < CASE r.state {cases} ELSE 0 END)"
 
 
@@ -63,7 +52,9 @@ def waiting_in(
 def _candidates(session: ArchiveSession, account: int, below: int, limit: int, version: int) -> list[int]:
     """The newest messages of which nothing was read yet, or something may be read again. From two indexes alone: the
     messages themselves are large, and of most nothing waits."""
-    again = " OR ".join(f"state = '{state}' AND version < {n}" for state, n in read_again_before(version).items())
+    again = " OR ".join(
+        f"state = '{state}' AND version < {n}" for state, n in coverage.read_again_before(version).items()
+    )
     rows = session.query(
         "(SELECT e.id FROM archive.entries e WHERE e.account = %s AND e.id < %s AND e.has_attachment AND NOT EXISTS "
         "(SELECT FROM archive.readings r WHERE r.account = e.account AND r.id = e.id) ORDER BY e.id DESC LIMIT %s) "
@@ -75,7 +66,7 @@ def _candidates(session: ArchiveSession, account: int, below: int, limit: int, v
     return [row_id for (row_id,) in rows]
 
 
-def record_readings(session: ArchiveSession, account: int, messages: Sequence[MessageReadings]) -> None:
+def record_readings(session: ArchiveSession, account: int, messages: Sequence[coverage.MessageReadings]) -> None:
     """Within a transaction that holds the account's lock. A message whose bytes are others now is left out."""
     for each in messages:
         row_id = each.message.row_id
@@ -86,14 +77,14 @@ def record_readings(session: ArchiveSession, account: int, messages: Sequence[Me
         )
         for (count,) in rows:
             before = readings_of(session, account, row_id)
-            merged = merged_readings(before, each.readings, range(count))
+            merged = coverage.merged_readings(before, each.readings, range(count))
             if each.texts is not None:
                 merged = _indexed_with(session, account, row_id, each.texts, before, merged)
             write_readings(session, account, row_id, merged)
 
 
 def write_readings(
-    session: ArchiveSession, account: int, row_id: int, readings: Mapping[int, AttachmentReading]
+    session: ArchiveSession, account: int, row_id: int, readings: Mapping[int, coverage.AttachmentReading]
 ) -> None:
     session.many(
         _RECORD,
@@ -109,11 +100,11 @@ def _indexed_with(
     account: int,
     row_id: int,
     texts: Texts,
-    before: Mapping[int, AttachmentReading],
-    readings: dict[int, AttachmentReading],
-) -> dict[int, AttachmentReading]:
+    before: Mapping[int, coverage.AttachmentReading],
+    readings: dict[int, coverage.AttachmentReading],
+) -> dict[int, coverage.AttachmentReading]:
     """Index the message with the texts of its attachments; returns the readings, some of which may be too large."""
-    if joined_text(before) == joined_text(readings):
+    if coverage.joined_text(before) == coverage.joined_text(readings):
         return readings
     entry, readings = fitting(texts, readings)
     write_index(session, account, row_id, entry)
@@ -127,22 +118,24 @@ def write_index(session: ArchiveSession, account: int, row_id: int, entry: Index
     )
 
 
-def fitting(texts: Texts, readings: dict[int, AttachmentReading]) -> tuple[Indexed, dict[int, AttachmentReading]]:
+def fitting(
+    texts: Texts, readings: dict[int, coverage.AttachmentReading]
+) -> tuple[Indexed, dict[int, coverage.AttachmentReading]]:
     """The index has room for so many different words of a message: the largest attachment is left out first."""
-    while not (entry := indexed(texts, joined_text(readings))).has_room:
+    while not (entry := indexed(texts, coverage.joined_text(readings))).has_room:
         largest = max(readings, key=lambda number: len(readings[number].text))
-        readings = {**readings, largest: too_large(readings[largest])}
+        readings = {**readings, largest: coverage.too_large(readings[largest])}
     return entry, readings
 
 
-def readings_of(session: ArchiveSession, account: int, row_id: int) -> dict[int, AttachmentReading]:
+def readings_of(session: ArchiveSession, account: int, row_id: int) -> dict[int, coverage.AttachmentReading]:
     """Those recorded before, in the order of the attachments."""
     rows = session.query(
         "SELECT number, state, text, note, version FROM archive.readings WHERE account = %s AND id = %s "
         "ORDER BY number",
         (account, row_id),
     )
-    return {number: AttachmentReading(PartState(state), *rest) for number, state, *rest in rows}
+    return {number: coverage.AttachmentReading(coverage.PartState(state), *rest) for number, state, *rest in rows}
 
 
 def texts_in(session: ArchiveSession, accounts: Sequence[int], ids: Sequence[int]) -> list[tuple[Any, ...]]:
@@ -155,7 +148,7 @@ def texts_in(session: ArchiveSession, accounts: Sequence[int], ids: Sequence[int
     )
 
 
-def coverage_of(session: ArchiveSession, account: int, version: int = EXTRACTOR_VERSION) -> TextCoverage:
+def coverage_of(session: ArchiveSession, account: int, version: int = EXTRACTOR_VERSION) -> coverage.TextCoverage:
     [(messages, with_text, unreadable, empty)] = session.query(
         f"SELECT count(*), count(e.id), count(e.id) FILTER (WHERE {_IS_UNREADABLE}), "
         f"count(e.id) FILTER (WHERE {_IS_BLANK} AND NOT {_IS_UNREADABLE}) FROM archive.messages m "
@@ -163,27 +156,31 @@ def coverage_of(session: ArchiveSession, account: int, version: int = EXTRACTOR_
         (account,),
     )
     rows = session.query(
-        f"SELECT CASE WHEN {_waits(version)} THEN '{PartState.WAITS}' ELSE r.state END, count(*) "
+        f"SELECT CASE WHEN {_waits(version)} THEN '{coverage.PartState.WAITS}' ELSE r.state END, count(*) "
         f"FROM archive.messages m CROSS JOIN LATERAL {_ATTACHMENTS} "
         "WHERE m.account = %s AND m.has_attachment GROUP BY 1",
         (account,),
     )
-    return TextCoverage(body_states(messages, with_text, unreadable, empty), {PartState(name): n for name, n in rows})
+    return coverage.TextCoverage(
+        coverage.body_states(messages, with_text, unreadable, empty), {coverage.PartState(name): n for name, n in rows}
+    )
 
 
 def unindexed_in(
-    session: ArchiveSession, account: int, state: PartState, limit: int, version: int = EXTRACTOR_VERSION
+    session: ArchiveSession, account: int, state: coverage.PartState, limit: int, version: int = EXTRACTOR_VERSION
 ) -> list[tuple[Any, ...]]:
     """Row id, and what `UnindexedPart` has beside the message, newest first."""
     parts = [*_bodies(session, account, state, limit), *_attachments(session, account, state, limit, version)]
     return sorted(parts, key=lambda part: int(part[0]), reverse=True)[:limit]
 
 
-def _bodies(session: ArchiveSession, account: int, state: PartState, limit: int) -> list[tuple[Any, ...]]:
+def _bodies(session: ArchiveSession, account: int, state: coverage.PartState, limit: int) -> list[tuple[Any, ...]]:
     conditions = {
-        PartState.UNREADABLE: _IS_UNREADABLE,
-        PartState.EMPTY: f"{_IS_BLANK} AND NOT {_IS_UNREADABLE}",
-        PartState.WAITS: ("NOT EXISTS (SELECT 1 FROM archive.entries e WHERE e.account = m.account AND e.id = m.id)"),
+        coverage.PartState.UNREADABLE: _IS_UNREADABLE,
+        coverage.PartState.EMPTY: f"{_IS_BLANK} AND NOT {_IS_UNREADABLE}",
+        coverage.PartState.WAITS: (
+            "NOT EXISTS (SELECT 1 FROM archive.entries e WHERE e.account = m.account AND e.id = m.id)"
+        ),
     }
     if state not in conditions:
         return []
@@ -192,18 +189,18 @@ def _bodies(session: ArchiveSession, account: int, state: PartState, limit: int)
         f"WHERE m.account = %s AND {conditions[state]} ORDER BY m.id DESC LIMIT %s",
         (account, limit),
     )
-    return [(row_id, PartKind.BODY, None, "", state, problems) for row_id, problems in rows]
+    return [(row_id, coverage.PartKind.BODY, None, "", state, problems) for row_id, problems in rows]
 
 
 def _attachments(
-    session: ArchiveSession, account: int, state: PartState, limit: int, version: int
+    session: ArchiveSession, account: int, state: coverage.PartState, limit: int, version: int
 ) -> list[tuple[Any, ...]]:
     waits = _waits(version)
-    condition = waits if state is PartState.WAITS else f"r.state = '{state}' AND NOT {waits}"
+    condition = waits if state is coverage.PartState.WAITS else f"r.state = '{state}' AND NOT {waits}"
     rows = session.query(
         "SELECT m.id, a.place - 1, a.facts ->> 0, coalesce(r.note, '') FROM archive.messages m "
         f"CROSS JOIN LATERAL {_ATTACHMENTS} WHERE m.account = %s AND m.has_attachment AND {condition} "
         "ORDER BY m.id DESC, a.place LIMIT %s",
         (account, limit),
     )
-    return [(row_id, PartKind.ATTACHMENT, number, name, state, note) for row_id, number, name, note in rows]
+    return [(row_id, coverage.PartKind.ATTACHMENT, number, name, state, note) for row_id, number, name, note in rows]

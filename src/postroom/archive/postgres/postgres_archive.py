@@ -26,18 +26,10 @@ from postroom.archive.certificates import (
     certificate_of,
 )
 from postroom.archive.messages import SLOT_BITS, ArchivedMessage, account_name
+from postroom.archive.postgres import schema
 from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSession, Rows
 from postroom.archive.postgres.conversations import PostgresConversationIndex
 from postroom.archive.postgres.reader import PostgresArchiveReader
-from postroom.archive.postgres.schema import (
-    ARCHIVER_LOCK,
-    Partition,
-    account_number,
-    find_account,
-    lock_account,
-    partitions,
-    prepare_tables,
-)
 from postroom.archive.postgres.searching import PostgresQuestions
 from postroom.archive.postgres.verification import PostgresVerification
 from postroom.archive.postgres.writer import PostgresArchiveWriter
@@ -89,14 +81,14 @@ def count_partitions(connections: ArchiveConnections, known: Mapping[str, str]) 
     with connections.session() as session:
         emails: dict[int, str] = dict(session.query("SELECT account, email FROM archive.accounts"))
         stamps = {(account, low): f"{number}-{total}" for account, low, number, total in session.query(_STAMPS)}
-        for partition in partitions(session, list(emails)):
+        for partition in schema.partitions(session, list(emails)):
             email, stamp = emails[partition.account], stamps.get((partition.account, partition.low), "")
             shard = f"{email}/{partition.shown}"
             groups = None if known.get(shard) == stamp else _groups(session, partition, email)
             yield ShardStatistics(email, shard, stamp, groups)
 
 
-def _groups(session: ArchiveSession, partition: Partition, email: str) -> Groups:
+def _groups(session: ArchiveSession, partition: schema.Partition, email: str) -> Groups:
     if session.query("SELECT to_regclass(%s)", (f"archive.{partition.table}",)) == [(None,)]:
         return {kind: {} for kind in (*StatisticsBy, RESPONSES)}  # `verify` reports that it is missing
     statements = {kind: sql.replace("{table}", partition.table) for kind, sql in _STATEMENTS.items()}
@@ -114,7 +106,7 @@ class PostgresCertificates:
     def __init__(self, connections: ArchiveConnections, email: str) -> None:
         self._connections = connections
         with connections.session() as session:
-            self._account = account_number(session, account_name(email))
+            self._account = schema.account_number(session, account_name(email))
 
     def __enter__(self) -> Self:
         return self
@@ -126,7 +118,7 @@ class PostgresCertificates:
         self, batch: str, removal: Removal, proofs: Sequence[ArchiveProof], watermark: int, now: datetime
     ) -> list[Certificate]:
         with self._connections.session() as session, session.transaction():
-            lock_account(session, self._account)
+            schema.lock_account(session, self._account)
             numbers = [self._certificate(session, batch, removal, proof, watermark, now) for proof in proofs]
             session.many(_OUTCOME, [(number, RemovalResult.INTENDED, f"batch {batch}", now) for number in numbers])
         sql = f"SELECT {LEDGER_COLUMNS} FROM archive.ledger WHERE certificate = ANY(%s) ORDER BY certificate"
@@ -201,7 +193,7 @@ class PostgresCertificateLedger:
 
     def _rows(self, columns: str, condition: str, *values: object) -> Rows:
         with self._connections.session() as session:
-            account = find_account(session, self._email)
+            account = schema.find_account(session, self._email)
             if account is None:
                 return []
             sql = f"SELECT {columns} FROM archive.ledger WHERE account = %s AND {condition}"
@@ -235,7 +227,7 @@ class PostgresArchive:
             url, f"-c statement_timeout={PATIENCE_S}s -c max_parallel_workers_per_gather=0"
         )
         try:
-            prepare_tables(self._connections)
+            schema.prepare_tables(self._connections)
         except BaseException:
             self._connections.close()
             raise
@@ -270,8 +262,8 @@ class PostgresArchive:
         """A lock of the connection: the server releases it when its holder is gone, however it ended. So it is
         gone, too, when the connection breaks while its holder is well."""
         with self._connections.session() as session:
-            account = account_number(session, account_name(email))
-            if session.query("SELECT pg_try_advisory_lock(%s, %s)", (ARCHIVER_LOCK, account)) != [(True,)]:
+            account = schema.account_number(session, account_name(email))
+            if session.query("SELECT pg_try_advisory_lock(%s, %s)", (schema.ARCHIVER_LOCK, account)) != [(True,)]:
                 raise OwnedElsewhere(f"Another `postroom archive run` is at work on {email}. Wait until it ends.")
 
             def still_alone() -> None:
@@ -287,7 +279,7 @@ class PostgresArchive:
                 yield still_alone
             finally:
                 with suppress(psycopg.Error):  # a connection that is gone holds no lock
-                    session.query("SELECT pg_advisory_unlock(%s, %s)", (ARCHIVER_LOCK, account))
+                    session.query("SELECT pg_advisory_unlock(%s, %s)", (schema.ARCHIVER_LOCK, account))
 
     def read_mark(self, email: str) -> SyncMark | None:
         sql = "SELECT account_id, walk FROM archive.sync_marks JOIN archive.accounts USING (account) WHERE email = %s"
@@ -296,7 +288,7 @@ class PostgresArchive:
 
     def write_mark(self, email: str, mark: SyncMark) -> None:
         with self._connections.session() as session:
-            account = account_number(session, account_name(email))
+            account = schema.account_number(session, account_name(email))
             session.query(
                 "INSERT INTO archive.sync_marks VALUES (%s, %s, %s) ON CONFLICT (account) "
                 "DO UPDATE SET account_id = excluded.account_id, walk = excluded.walk",
@@ -305,7 +297,7 @@ class PostgresArchive:
 
     def settle_lost(self, email: str) -> None:
         with self._connections.session() as session:
-            account = account_number(session, account_name(email))
+            account = schema.account_number(session, account_name(email))
             session.query("UPDATE archive.partitions SET lost = 0 WHERE account = %s AND lost > 0", (account,))
 
     def verify(self, email: str | None = None, progress: Progress = lambda done: None) -> VerifyReport:

@@ -10,16 +10,7 @@ from typing import Any
 
 from postroom.archive.postgres.connections import ArchiveSession
 from postroom.archive.postgres.words import TAGS
-from postroom.archive.words.ranking import (
-    ATTACHMENTS,
-    COLUMNS,
-    MOST_CHARACTERS,
-    MatchedWords,
-    PhraseCounts,
-    RankedPhrase,
-    count_at,
-    weighed,
-)
+from postroom.archive.words import ranking
 from postroom.mail.query.nodes import TextField
 
 _EXACT = 20_000
@@ -31,12 +22,12 @@ _TAG_OF = {
     "bcc": TAGS[TextField.BCC],
     "filenames": TAGS[TextField.FILENAME],
     "list": TAGS[TextField.LIST],
-    ATTACHMENTS: TAGS[TextField.ATTACHMENT],
+    ranking.ATTACHMENTS: TAGS[TextField.ATTACHMENT],
 }
 _TO, _ANY = TAGS[TextField.TO], TAGS[TextField.ANY]
 _MATCHED = (
     "SELECT m.account, m.id, "
-    f"(SELECT array_agg(left(f.words, {MOST_CHARACTERS}) ORDER BY f.number) "
+    f"(SELECT array_agg(left(f.words, {ranking.MOST_CHARACTERS}) ORDER BY f.number) "
     "FROM unnest(m.folded) WITH ORDINALITY f (words, number)), "
     "(SELECT sum(CASE WHEN u.lexeme LIKE 'a:%%' THEN -cardinality(u.positions) "
     "WHEN strpos(u.lexeme, ':') = 0 OR u.lexeme LIKE 'l:%%' THEN cardinality(u.positions) END) "
@@ -59,16 +50,16 @@ def count_messages(session: ArchiveSession, condition: str, values: Sequence[Any
 
 def count_phrases(
     session: ArchiveSession, phrases: Sequence[tuple[str, Sequence[Any]]], searched: tuple[str, Sequence[Any]]
-) -> PhraseCounts:
+) -> ranking.PhraseCounts:
     """Phrases, and what is searched at all, as conditions with their values."""
     condition, values = searched
     counts = [count_messages(session, f"{condition} AND {sql}", (*values, *more)) for sql, more in phrases]
-    return PhraseCounts(count_messages(session, condition, values), tuple(counts))
+    return ranking.PhraseCounts(count_messages(session, condition, values), tuple(counts))
 
 
 def matched_in(
-    session: ArchiveSession, phrases: Sequence[RankedPhrase], accounts: Sequence[int], ids: Sequence[int]
-) -> dict[tuple[int, int], MatchedWords]:
+    session: ArchiveSession, phrases: Sequence[ranking.RankedPhrase], accounts: Sequence[int], ids: Sequence[int]
+) -> dict[tuple[int, int], ranking.MatchedWords]:
     tags = (*TAGS.values(),)
     whole = [f"{tag}{word}" for tag in tags for phrase in phrases for word in phrase.words]
     begun = [f"{tag}{phrase.words[-1]}" for tag in tags for phrase in phrases if phrase.is_prefix]
@@ -82,11 +73,15 @@ def matched_in(
     }
 
 
-def _by_positions(phrases: Sequence[RankedPhrase], positions: Mapping[str, Sequence[int]], length: int) -> MatchedWords:
-    return MatchedWords(tuple(weighed(phrase, _counts(phrase, positions)) for phrase in phrases), length)
+def _by_positions(
+    phrases: Sequence[ranking.RankedPhrase], positions: Mapping[str, Sequence[int]], length: int
+) -> ranking.MatchedWords:
+    return ranking.MatchedWords(
+        tuple(ranking.weighed(phrase, _counts(phrase, positions)) for phrase in phrases), length
+    )
 
 
-def _counts(phrase: RankedPhrase, positions: Mapping[str, Sequence[int]]) -> dict[str, int]:
+def _counts(phrase: ranking.RankedPhrase, positions: Mapping[str, Sequence[int]]) -> dict[str, int]:
     """How often each column has it: all but the list are also under no tag, and `to` has the hidden recipients too."""
     counts = {column: _count(phrase, tag, positions) for column, tag in _TAG_OF.items()}
     counts["recipients"] = _count(phrase, _TO, positions) - counts["bcc"]
@@ -94,19 +89,19 @@ def _counts(phrase: RankedPhrase, positions: Mapping[str, Sequence[int]]) -> dic
     return counts | {"body": _count(phrase, _ANY, positions) - others}
 
 
-def _count(phrase: RankedPhrase, tag: str, positions: Mapping[str, Sequence[int]]) -> int:
+def _count(phrase: ranking.RankedPhrase, tag: str, positions: Mapping[str, Sequence[int]]) -> int:
     places = [positions.get(f"{tag}{word}", ()) for word in phrase.words[:-1]]
     last = f"{tag}{phrase.words[-1]}"
     if not phrase.is_prefix:
-        return count_at([*places, positions.get(last, ())])
+        return ranking.count_at([*places, positions.get(last, ())])
     begun = [lexeme for lexeme in positions if lexeme.startswith(last) and (tag or ":" not in lexeme)]
-    return count_at([*places, [place for lexeme in begun for place in positions[lexeme]]])
+    return ranking.count_at([*places, [place for lexeme in begun for place in positions[lexeme]]])
 
 
-def _by_words(phrases: Sequence[RankedPhrase], folded: Sequence[str]) -> MatchedWords:
-    words = dict(zip(COLUMNS, (text.split() for text in folded), strict=False))
+def _by_words(phrases: Sequence[ranking.RankedPhrase], folded: Sequence[str]) -> ranking.MatchedWords:
+    words = dict(zip(ranking.COLUMNS, (text.split() for text in folded), strict=False))
     frequencies = [
-        weighed(phrase, {column: phrase.count_in(words.get(column, [])) for column in phrase.columns})
+        ranking.weighed(phrase, {column: phrase.count_in(words.get(column, [])) for column in phrase.columns})
         for phrase in phrases
     ]
-    return MatchedWords(tuple(frequencies), sum(len(words.get(column, [])) for column in COLUMNS[:-1]))
+    return ranking.MatchedWords(tuple(frequencies), sum(len(words.get(column, [])) for column in ranking.COLUMNS[:-1]))

@@ -13,15 +13,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from postroom.archive import folding, search
 from postroom.archive.conversations.forest import ConversationMembers
-from postroom.archive.folding import (
-    LabelIndex,
-    fold,
-    ids_of_years,
-    segmented,
-    with_both_forms,
-    without_conversations,
-)
 from postroom.archive.messages import LARGEST_ID, ArchivedMessage, account_name
 from postroom.archive.postgres.attachment_texts import texts_in
 from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSession, Rows, sayable
@@ -30,20 +23,6 @@ from postroom.archive.postgres.ranking import count_phrases, matched_in
 from postroom.archive.postgres.reader import COLUMNS, PostgresArchiveReader, read_row
 from postroom.archive.postgres.reindexing import is_pending
 from postroom.archive.postgres.selecting import RowCondition, RowConditions, joined, wanted_words
-from postroom.archive.search import (
-    MOST_RANKED,
-    AfterRank,
-    FoundRow,
-    SearchHit,
-    ShardProblem,
-    Snippet,
-    Sort,
-    TimeLeft,
-    after_rank,
-    bad_page_token,
-    decode_page_token,
-    encode_page_token,
-)
 from postroom.archive.snippets import attachment_snippets, shown, shown_of_attachments, snippet
 from postroom.archive.words.ranking import PhraseCounts, RankedPhrase, best_first, phrases_of
 from postroom.domain.errors import BadInput
@@ -58,14 +37,14 @@ class AfterRow:
     row_id: int
 
     def encoded(self) -> str:
-        return encode_page_token([Sort.DATE, self.account, self.row_id])
+        return search.encode_page_token([search.Sort.DATE, self.account, self.row_id])
 
 
 def after_row(token: str) -> AfterRow:
-    match decode_page_token(token):
-        case [Sort.DATE, str(account), int(row_id)] if row_id is not True and 0 <= row_id <= LARGEST_ID:
+    match search.decode_page_token(token):
+        case [search.Sort.DATE, str(account), int(row_id)] if row_id is not True and 0 <= row_id <= LARGEST_ID:
             return AfterRow(account, row_id)
-    raise bad_page_token()
+    raise search.bad_page_token()
 
 
 _IDS_OF_CONVERSATION = (
@@ -94,7 +73,7 @@ class PostgresQuestions:
     def __init__(self, connections: ArchiveConnections) -> None:
         self._connections = connections
 
-    def ask(self, node: nodes.Node, accounts: Sequence[str] | None, time_left: TimeLeft) -> PostgresQuestion:
+    def ask(self, node: nodes.Node, accounts: Sequence[str] | None, time_left: search.TimeLeft) -> PostgresQuestion:
         names = None if accounts is None else sorted({account_name(account) for account in accounts})
         return PostgresQuestion(self._connections, node, names, time_left)
 
@@ -121,15 +100,19 @@ class PostgresQuestions:
 
 class PostgresQuestion:
     def __init__(
-        self, connections: ArchiveConnections, node: nodes.Node, accounts: Sequence[str] | None, time_left: TimeLeft
+        self,
+        connections: ArchiveConnections,
+        node: nodes.Node,
+        accounts: Sequence[str] | None,
+        time_left: search.TimeLeft,
     ) -> None:
         self._connections = connections
         self._node = node
         self._names = accounts
         self._time_left = time_left
-        self.problems: tuple[ShardProblem, ...] = ()
+        self.problems: tuple[search.ShardProblem, ...] = ()
 
-    def newest(self, limit: int, token: str | None) -> tuple[tuple[SearchHit, ...], str | None]:
+    def newest(self, limit: int, token: str | None) -> tuple[tuple[search.SearchHit, ...], str | None]:
         after = after_row(token) if token else None
         with self._connections.session() as session:
             asked = _Asked(session, self._node, self._names, self._time_left, after)
@@ -137,7 +120,7 @@ class PostgresQuestion:
             hits = self._hits(asked, found[:limit])
         return hits, asked.position(found[limit - 1]).encoded() if len(found) > limit else None
 
-    def newer(self, limit: int, token: str) -> tuple[SearchHit, ...]:
+    def newer(self, limit: int, token: str) -> tuple[search.SearchHit, ...]:
         with self._connections.session() as session, session.transaction():
             self._limit_statements(session)
             asked = _Asked(session, self._node, self._names, self._time_left)
@@ -149,29 +132,29 @@ class PostgresQuestion:
     def labels(self) -> list[str]:
         with self._connections.session() as session:
             rows = session.query(_LABELS, (self._names is None, list(self._names or ())))
-        index = LabelIndex((label, name) for _, _, label, name in rows if label is not None)
+        index = folding.LabelIndex((label, name) for _, _, label, name in rows if label is not None)
         return sorted(index.of_the_user, key=str.casefold)
 
-    def best(self, limit: int, token: str | None) -> tuple[tuple[SearchHit, ...], str | None]:
-        start = after_rank(token).rank if token else 0
-        end = min(start + limit, MOST_RANKED)
+    def best(self, limit: int, token: str | None) -> tuple[tuple[search.SearchHit, ...], str | None]:
+        start = search.after_rank(token).rank if token else 0
+        end = min(start + limit, search.MOST_RANKED)
         with self._connections.session() as session:
             asked = _Asked(session, self._node, self._names, self._time_left)
             found = asked.best(end + 1)
             hits = self._hits(asked, found[start:end])
-        return hits, AfterRank(end).encoded() if len(found) > end and end < MOST_RANKED else None
+        return hits, search.AfterRank(end).encoded() if len(found) > end and end < search.MOST_RANKED else None
 
-    def ranked(self, most: int) -> list[FoundRow]:
+    def ranked(self, most: int) -> list[search.FoundRow]:
         with self._connections.session() as session:
             asked = _Asked(session, self._node, self._names, self._time_left)
             return [asked.row(each) for each in asked.best(most)]
 
-    def among(self, rows: Sequence[FoundRow]) -> set[FoundRow]:
+    def among(self, rows: Sequence[search.FoundRow]) -> set[search.FoundRow]:
         with self._connections.session() as session:
             asked = _Asked(session, self._node, self._names, self._time_left)
             return {asked.row(each) for each in asked.among([row.row_id for row in rows])} & set(rows)
 
-    def hits(self, rows: Sequence[FoundRow]) -> tuple[SearchHit, ...]:
+    def hits(self, rows: Sequence[search.FoundRow]) -> tuple[search.SearchHit, ...]:
         with self._connections.session() as session:
             asked = _Asked(session, self._node, self._names, self._time_left)
             return self._hits(asked, asked.found(rows))
@@ -227,12 +210,12 @@ class PostgresQuestion:
         milliseconds = max(int(self._time_left() * 1_000), 1)
         session.query("SELECT set_config('statement_timeout', %s, true)", (f"{milliseconds}ms",))
 
-    def _hits(self, asked: _Asked, found: Sequence[Found]) -> tuple[SearchHit, ...]:
+    def _hits(self, asked: _Asked, found: Sequence[Found]) -> tuple[search.SearchHit, ...]:
         """A message that is in the index and missing in the archive is reported and does not fail the search."""
         hits = asked.hits(found)
         if len(hits) < len(found):
             detail = f"{len(found) - len(hits)} messages are in the index and nowhere else; run `postroom verify`."
-            self.problems = (ShardProblem("archive.messages", detail),)
+            self.problems = (search.ShardProblem("archive.messages", detail),)
         return hits
 
     def _registered(self, condition: str, values: Sequence[Any], newest: int | None) -> list[ArchivedMessage]:
@@ -255,7 +238,7 @@ class _Asked:
         session: ArchiveSession,
         node: nodes.Node,
         names: Sequence[str] | None,
-        time_left: TimeLeft,
+        time_left: search.TimeLeft,
         after: AfterRow | None = None,
     ) -> None:
         self._db = session
@@ -272,19 +255,19 @@ class _Asked:
             self._accounts[account] = email
             if label is not None:
                 self._labels[name].append(label)
-        index = LabelIndex((label, name) for _, _, label, name in rows if label is not None)
+        index = folding.LabelIndex((label, name) for _, _, label, name in rows if label is not None)
         is_answerable = not _asks_the_index(node) or has_index(session)
-        self._indexed = self._as_indexed(node if is_answerable else without_conversations(node))
-        folded = fold(self._indexed, index)
+        self._indexed = self._as_indexed(node if is_answerable else folding.without_conversations(node))
+        folded = folding.fold(self._indexed, index)
         whole = RowConditions(self._labels, index.of_the_user).of(folded)
         self._narrow = list(self._narrowed(folded))
         self._where = joined("AND", [*self._narrow, *self._following(), whole], empty="TRUE")
 
     def _as_indexed(self, node: nodes.Node) -> nodes.Node:
         """With words as they are cut now; as long as messages wait to be indexed anew, also as they were before."""
-        if (found := segmented(node)) == node:
+        if (found := folding.segmented(node)) == node:
             return node
-        return with_both_forms(node) if is_pending(self._db, list(self._accounts)) else found
+        return folding.with_both_forms(node) if is_pending(self._db, list(self._accounts)) else found
 
     def newest(self, limit: int) -> list[Found]:
         """One statement of several parts, which the server executes in order until there are enough rows."""
@@ -313,7 +296,7 @@ class _Asked:
         if not wanted:
             return self._found(self._where, self._order, limit)
         score = f"ts_rank({_WEIGHTS}, m.tokens, %s::tsquery, 1) DESC, {self._order}"
-        found = self._found(self._where, score, MOST_RANKED + 1, (" | ".join(wanted),))
+        found = self._found(self._where, score, search.MOST_RANKED + 1, (" | ".join(wanted),))
         return self._ranked(sorted(found, key=lambda one: (-one[1], self._accounts[one[0]])))[:limit]
 
     def _ranked(self, found: Sequence[Found]) -> list[Found]:
@@ -327,7 +310,7 @@ class _Asked:
         """Over the years that the query touches, as shards count. A single phrase says the same of every message."""
         if len(phrases) == 1:
             return PhraseCounts(1, (0,))
-        low, high = ids_of_years(self._node)
+        low, high = folding.ids_of_years(self._node)
         searched = ("m.account = ANY(%s) AND m.id >= %s AND m.id < %s", (list(self._accounts), low, high))
         conditions = [RowConditions({}, ()).of(self._as_indexed(phrase.text)) for phrase in phrases]
         return count_phrases(self._db, [(each.sql, each.values) for each in conditions], searched)
@@ -338,11 +321,11 @@ class _Asked:
         rows = self._query(sql, (list(self._accounts), list(ids), *self._where.values))
         return [(account, row_id) for account, row_id in rows]
 
-    def row(self, found: Found) -> FoundRow:
+    def row(self, found: Found) -> search.FoundRow:
         account, row_id = found
-        return FoundRow(self._accounts[account], 0, 0, row_id)
+        return search.FoundRow(self._accounts[account], 0, 0, row_id)
 
-    def found(self, rows: Sequence[FoundRow]) -> list[Found]:
+    def found(self, rows: Sequence[search.FoundRow]) -> list[Found]:
         numbers = {email: number for number, email in self._accounts.items()}
         return [(numbers[row.account], row.row_id) for row in rows if row.account in numbers]
 
@@ -352,7 +335,7 @@ class _Asked:
         values = (list(self._accounts), *self._where.values, bound)
         return sum(count for (count,) in self._query(f"SELECT count(*) FROM ({sql}) AS found", values))
 
-    def hits(self, found: Sequence[Found]) -> tuple[SearchHit, ...]:
+    def hits(self, found: Sequence[Found]) -> tuple[search.SearchHit, ...]:
         """In the order in which they were found."""
         if not found:
             return ()
@@ -361,10 +344,10 @@ class _Asked:
         rows = self._query(sql, (sorted({account for account, _ in found}), [row_id for _, row_id in found]))
         snippets = {(row[0], row[1]): snippet(row[-1], phrases) for row in rows}
         snippets |= self._attached(snippets)
-        hits = {(row[0], row[1]): SearchHit(read_row(row), snippets[row[0], row[1]]) for row in rows}
+        hits = {(row[0], row[1]): search.SearchHit(read_row(row), snippets[row[0], row[1]]) for row in rows}
         return tuple(hits[one] for one in found if one in hits)
 
-    def _attached(self, found: Mapping[Found, Snippet]) -> dict[Found, Snippet]:
+    def _attached(self, found: Mapping[Found, search.Snippet]) -> dict[Found, search.Snippet]:
         """Snippets of attachments, where those are to be shown."""
         wanted = shown_of_attachments(self._node)
         if wanted is None or not (where := wanted.ids(found)):

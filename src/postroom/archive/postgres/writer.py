@@ -18,18 +18,11 @@ from typing import Any, Self, TypeVar
 from postroom.archive.coverage import MessageReadings
 from postroom.archive.importing.state import COUNTS_ROW, ImportPosition, counts_in, counts_mark
 from postroom.archive.messages import IncomingMail, Relabelling, StoredMessage, StoreOutcome, Submission, account_name
+from postroom.archive.postgres import schema
 from postroom.archive.postgres.attachment_texts import record_readings
 from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSession
 from postroom.archive.postgres.insertion import AccountLabels, IndexedMail, PostgresInsertion, new_ids
 from postroom.archive.postgres.reindexing import reindex_some
-from postroom.archive.postgres.schema import (
-    Partition,
-    account_number,
-    find_account,
-    lock_account,
-    make_partition,
-    partition_of,
-)
 from postroom.archive.postgres.words import indexed
 from postroom.archive.preparing import PreparedMail, prepare
 from postroom.archive.shards.writer import portions
@@ -54,7 +47,7 @@ class PostgresArchiveWriter:
         self._thread = ThreadPoolExecutor(1, "archive-database")
         self._room = threading.BoundedSemaphore(_BATCHES_WAITING)
         self._accounts: dict[str, int] = {}
-        self._made: set[Partition] = set()
+        self._made: set[schema.Partition] = set()
         self._fresh: Counter[int] = Counter()
 
     def store(self, email: str, mails: Sequence[IncomingMail]) -> list[StoredMessage]:
@@ -177,11 +170,13 @@ class PostgresArchiveWriter:
         entries = [IndexedMail(mail, indexed(mail.texts)) for mail in mails]
         with self._connections.session() as session:
             account = self._account(session, email)
-            for month in {partition_of(account, row_id) for row_id in new_ids(session, account, entries)} - self._made:
-                make_partition(session, month)
+            for month in {
+                schema.partition_of(account, row_id) for row_id in new_ids(session, account, entries)
+            } - self._made:
+                schema.make_partition(session, month)
                 self._made.add(month)
             with session.transaction():
-                lock_account(session, account)
+                schema.lock_account(session, account)
                 ids = new_ids(session, account, entries)
                 stored = PostgresInsertion(session, account, email, AccountLabels(session, account)).put(entries, ids)
             self._fresh[account] += sum(each.outcome is StoreOutcome.STORED for each in stored)
@@ -210,19 +205,19 @@ class PostgresArchiveWriter:
             with self._connections.session() as session:
                 account = self._account(session, account_name(email))
                 with session.transaction():
-                    lock_account(session, account)
+                    schema.lock_account(session, account)
                     return work(session, account)
 
         return self._thread.submit(run).result()
 
     def _account(self, session: ArchiveSession, email: str) -> int:
         if email not in self._accounts:
-            self._accounts[email] = account_number(session, email)
+            self._accounts[email] = schema.account_number(session, email)
         return self._accounts[email]
 
     def _query(self, email: str, sql: str, *values: object) -> list[tuple[Any, ...]]:
         with self._connections.session() as session:
-            account = find_account(session, account_name(email))
+            account = schema.find_account(session, account_name(email))
             return [] if account is None else session.query(sql, (account, *values))
 
 

@@ -18,7 +18,7 @@ from postroom.actions.requests import find_target
 from postroom.app import App
 from postroom.archive.service import read_apart
 from postroom.audit import Actor
-from postroom.cli.decisions import rule_applying, rule_guidance, rule_trying
+from postroom.cli.decisions import rule_guidance, rule_trying
 from postroom.cli.decisions.rule_trying import RuleOptions, takes_rule_options
 from postroom.cli.session import change, read, with_app
 from postroom.cli.terminal import DryRunOption, JsonOption, console, errors, print_json, print_table
@@ -26,13 +26,13 @@ from postroom.db import Tx
 from postroom.domain.errors import BadInput
 from postroom.triage.decision import DecidedBy
 from postroom.triage.guidance import list_directions, list_model_rules
-from postroom.triage.rules import files, simple, store
+from postroom.triage.rules import files, store
 from postroom.triage.rules.facts import facts_of_message
 from postroom.triage.rules.rows import StoredRule, account_addresses, draft_named, named, rule_named
 from postroom.triage.rules.rule import RuleDraft, described, parse_draft, parse_name
 from postroom.triage.rules.store import MoveDirection, RuleFileChange, RulesDifference, move_rule
 from postroom.triage.rules.trial import facts_in
-from postroom.triage.rules.wording import in_words
+from postroom.triage.rules.wording import in_words, simple_like
 from postroom.triage.safety import reasons_for
 
 app = typer.Typer(no_args_is_help=True, help="Rules that act on mail without a model; the first match decides.")
@@ -287,7 +287,7 @@ def _condition_like(message: str) -> Mapping[str, Any]:
             facts = await read_apart(backend, lambda archive: facts_in(archive, archive.find(message)))
         if facts is None:
             raise BadInput("--like", "the message was removed just now")
-        return simple.like(facts).condition()
+        return simple_like(facts).condition()
 
     return with_app(run)
 
@@ -415,9 +415,9 @@ def _print_rule(rule: StoredRule) -> None:
 
 
 app.command("try")(rule_trying.try_)
-app.command("apply")(rule_applying.apply)
-app.command("applications")(rule_applying.applications)
-app.command("stop")(rule_applying.stop)
-app.command("resume")(rule_applying.resume)
+app.command("apply")(rule_trying.apply)
+app.command("applications")(rule_trying.applications)
+app.command("stop")(rule_trying.stop)
+app.command("resume")(rule_trying.resume)
 app.add_typer(rule_guidance.directions, name="directions")
 app.add_typer(rule_guidance.guidance, name="guidance")

@@ -16,14 +16,7 @@ import typer
 from pydantic import SecretStr
 
 from postroom import audit, settings
-from postroom.accounts.account import (
-    Account,
-    AccountStatus,
-    Provider,
-    get_account,
-    list_accounts,
-    name_owner,
-)
+from postroom.accounts.account import Account, AccountStatus, Provider, get_account, list_accounts, name_owner
 from postroom.accounts.enrolment import Enrolment, log_in_again
 from postroom.accounts.mailbox_state import KnownLabel, describe_label, find_label, labels_of
 from postroom.app import App, open_vault
@@ -37,16 +30,8 @@ from postroom.domain.checkups import Finding, first_failure
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import normal_email
+from postroom.mailboxes import credentials
 from postroom.mailboxes.browser_login import ClientSecrets, read_client_secrets
-from postroom.mailboxes.credentials import (
-    LOGIN_TIMEOUT_S,
-    OAuthGrant,
-    StaticGrant,
-    StoredGrant,
-    log_in,
-    log_in_to_imap,
-    microsoft_client,
-)
 from postroom.mailboxes.gmail.methods import ProfileName
 from postroom.mailboxes.gmail.transport import GOOGLE
 from postroom.mailboxes.imap.autoconfig import MailServers
@@ -192,7 +177,7 @@ def add(
     api_base: BaseOption = GOOGLE,
     access_token: TokenOption = None,
     quota: QuotaOption = None,
-    timeout: TimeoutOption = LOGIN_TIMEOUT_S,
+    timeout: TimeoutOption = credentials.LOGIN_TIMEOUT_S,
     host: HostOption = None,
     port: PortOption = None,
     user: UserOption = None,
@@ -228,14 +213,14 @@ def add(
     if client_secrets is None and api_base == GOOGLE and token is None:
         raise BadInput("client-secrets", "is needed to log in by browser; for a bare token, also give --access-token")
 
-    async def obtain(clock: Clock) -> StoredGrant:
+    async def obtain(clock: Clock) -> credentials.StoredGrant:
         if client_secrets is None:
             given = token.get_secret_value().strip() if token else await asyncio.to_thread(_ask_for_token)
             logs.learn_secrets([given])
-            return StaticGrant(email=email, api_base=api_base, access_token=given)
+            return credentials.StaticGrant(email=email, api_base=api_base, access_token=given)
         client = read_client_secrets(client_secrets)
         show = _show_quietly if no_browser else _show_in_browser
-        return await log_in(
+        return await credentials.log_in(
             client, email, clock, show=show, api_base=api_base, full_access=full_access, timeout_s=timeout
         )
 
@@ -246,7 +231,7 @@ def add(
     with_app(run)
 
 
-_ObtainLogin = Callable[[MailServers, Clock], Awaitable[ImapLogin | OAuthGrant]]
+_ObtainLogin = Callable[[MailServers, Clock], Awaitable[ImapLogin | credentials.OAuthGrant]]
 
 
 def _add_imap(email: str, wanted: WantedServer, obtain: _ObtainLogin, sending: SubmissionServer | None) -> None:
@@ -276,17 +261,17 @@ def _imap_client(
         raise BadInput("client-secrets", "is needed to log in at Google by browser")
     if not client_id or not client_id.isascii() or not client_id.isprintable() or " " in client_id:
         raise BadInput("client-id", "is needed: the application (client) id of your app registration at Microsoft")
-    return microsoft_client(client_id)
+    return credentials.microsoft_client(client_id)
 
 
 async def _imap_visit(
     email: str, client: ClientSecrets, no_browser: bool, timeout: float, servers: MailServers, clock: Clock
-) -> OAuthGrant:
+) -> credentials.OAuthGrant:
     show = _show_quietly if no_browser else _show_in_browser
-    return await log_in_to_imap(client, email, servers, clock, show=show, timeout_s=timeout)
+    return await credentials.log_in_to_imap(client, email, servers, clock, show=show, timeout_s=timeout)
 
 
-async def _take_in(app: App, grant: StoredGrant | ImapLogin, quota: ProfileName | None = None) -> None:
+async def _take_in(app: App, grant: credentials.StoredGrant | ImapLogin, quota: ProfileName | None = None) -> None:
     account, oddities = await app.take_in(grant, Actor.of(me()), quota)
     for oddity in oddities:
         errors.print(f"warning: {logs.clean(oddity)}", markup=False, soft_wrap=True)

@@ -14,8 +14,8 @@ from postroom import settings
 from postroom.accounts.account import Account
 from postroom.app import App
 from postroom.archive.certificates import Certificate, RemovalAction, RemovalResult
-from postroom.archive.conversations.building import index_conversations
 from postroom.archive.coverage import PartState, TextCoverage, UnindexedPart, added_up, reader_version
+from postroom.archive.indexing import index_conversations
 from postroom.archive.messages import account_name
 from postroom.archive.service import open_archive
 from postroom.cli.mail.search import require_accounts
@@ -194,7 +194,7 @@ def vectors(
     A worker makes vectors in the background. They can be made anew from the archive at any time.
     """
     require(Extra.MEANING, "similar mail")
-    from postroom.archive.meaning.making import make_vectors, vector_state  # numpy is slow to load, and is an extra
+    from postroom.archive.meaning.vectors import make_vectors, vector_state  # numpy is slow to load, and is an extra
 
     with open_archive(settings.load()) as place, place.reader() as reader:
         accounts, root = reader.accounts(), place.vectors

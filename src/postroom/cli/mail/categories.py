@@ -26,14 +26,6 @@ from postroom.mail.categories.model import NONE
 from postroom.mail.categories.records import HeaderRecord, Scores, read_records
 from postroom.mail.tier_policy import TierPolicy, parse_rules
 from postroom.switchboard import definitions
-from postroom.switchboard.definitions import (
-    CategoryBook,
-    CategoryCorrection,
-    correct_sender,
-    corrected_senders,
-    forget_correction,
-    list_corrections,
-)
 from postroom.switchboard.ingest import known_contacts
 
 app = typer.Typer(help="Categories of mail: what belongs where, and why.", no_args_is_help=True)
@@ -107,8 +99,8 @@ def correct(
     """Put mail from a sender into a category. This wins over what its headers look like."""
     known = _book().defined
 
-    def write(tx: Tx, who: Actor, now: datetime) -> CategoryCorrection:
-        return correct_sender(tx, known, sender, category, who, now)
+    def write(tx: Tx, who: Actor, now: datetime) -> definitions.CategoryCorrection:
+        return definitions.correct_sender(tx, known, sender, category, who, now)
 
     made = change(write, dry_run=False)
     if json:
@@ -121,14 +113,14 @@ def correct(
 @app.command()
 def forget(sender: SenderArgument) -> None:
     """Remove a correction."""
-    gone = change(lambda tx, who, now: forget_correction(tx, sender, who, now), dry_run=False)
+    gone = change(lambda tx, who, now: definitions.forget_correction(tx, sender, who, now), dry_run=False)
     console.print(f"Mail from {gone.sender} is judged by its headers again.", markup=False)
 
 
 @app.command()
 def corrections(json: JsonOption = False) -> None:
     """List the senders that you put into a category."""
-    found = read(list_corrections)
+    found = read(definitions.list_corrections)
     if json:
         print_json(found)
         return
@@ -140,12 +132,12 @@ def corrections(json: JsonOption = False) -> None:
     )
 
 
-def _book() -> CategoryBook:
-    return CategoryBook.in_folder(settings.load().home)
+def _book() -> definitions.CategoryBook:
+    return definitions.CategoryBook.in_folder(settings.load().home)
 
 
 def _in_force() -> Categories:
-    return _book().defined.corrected(read(corrected_senders))
+    return _book().defined.corrected(read(definitions.corrected_senders))
 
 
 def _records(file: Path) -> Iterator[HeaderRecord]:

@@ -25,19 +25,9 @@ from rich.progress import (
 )
 
 from postroom import settings
-from postroom.app import App
-from postroom.app.archive_tasks import TaskKind, absolute, has_home_id, home_id, settle_same
-from postroom.app.importing import ImportOrder, list_troubled, progress_read, report_read
+from postroom.app import App, archive_tasks
+from postroom.archive import exporting
 from postroom.archive.backend import ArchiveBackend, MailReader
-from postroom.archive.exporting import (
-    ExportReport,
-    Messages,
-    ShowExport,
-    count_messages,
-    export_csv,
-    export_eml,
-    export_mbox,
-)
 from postroom.archive.importing.run import count_mail, import_mail
 from postroom.archive.importing.sources import MailFormat, looks_like_takeout, open_source
 from postroom.archive.importing.state import ImportProgress, ImportReport, ImportSource
@@ -102,7 +92,7 @@ def import_eml(path: SourcePath, account: OwnerOption, dry_run: DryRunOption = F
 def _import(
     format: MailFormat, path: Path, account: str, *, keep_quotes: bool = False, dry_run: bool, json: bool
 ) -> None:
-    order = ImportOrder(format, Path(absolute(path)), account_name(account), keep_quotes)
+    order = archive_tasks.ImportOrder(format, Path(archive_tasks.absolute(path)), account_name(account), keep_quotes)
     source = open_source(format, path, order.account, keep_quotes=keep_quotes)
     owner = None
     if dry_run:
@@ -122,7 +112,7 @@ def _import(
         raise typer.Exit(130)
 
 
-def _import_here(order: ImportOrder, source: ImportSource) -> ImportReport:
+def _import_here(order: archive_tasks.ImportOrder, source: ImportSource) -> ImportReport:
     loaded = settings.load()
     with (
         open_archive(loaded) as place,
@@ -131,27 +121,31 @@ def _import_here(order: ImportOrder, source: ImportSource) -> ImportReport:
         _import_progress(source) as progress,
     ):
         report = import_mail(archive, order.account, source, progress=progress.show, stop=stop)
-    if report.troubled or (not report.stopped and has_home_id(loaded.home)):
+    if report.troubled or (not report.stopped and archive_tasks.has_home_id(loaded.home)):
         with_app(lambda app: _recorded(app, order, report))
     return report
 
 
-async def _recorded(app: App, order: ImportOrder, report: ImportReport) -> None:
+async def _recorded(app: App, order: archive_tasks.ImportOrder, report: ImportReport) -> None:
     """List what could not be parsed; and if a running Postroom was to do this import, it is done."""
     if report.troubled:
-        await list_troubled(app.database, app.clock, order.account, report.troubled)
+        await archive_tasks.list_troubled(app.database, app.clock, order.account, report.troubled)
     if not report.stopped:
-        home, now = home_id(app.settings.home), app.clock.now()
-        await app.database.write(lambda tx: settle_same(tx, home, order.written(), now))
+        home, now = archive_tasks.home_id(app.settings.home), app.clock.now()
+        await app.database.write(lambda tx: archive_tasks.settle_same(tx, home, order.written(), now))
 
 
-async def _import_there(app: App, order: ImportOrder, source: ImportSource, owner: Owner) -> ImportReport:
+async def _import_there(app: App, order: archive_tasks.ImportOrder, source: ImportSource, owner: Owner) -> ImportReport:
     """In the running Postroom that owns the archive."""
     with _import_progress(source) as progress:
         task = await do_elsewhere(
-            app, owner, TaskKind.IMPORT, order.written(), lambda task: progress.show(progress_read(task.progress or {}))
+            app,
+            owner,
+            archive_tasks.TaskKind.IMPORT,
+            order.written(),
+            lambda task: progress.show(archive_tasks.progress_read(task.progress or {})),
         )
-    return report_read(task.result or {})
+    return archive_tasks.report_read(task.result or {})
 
 
 @contextmanager
@@ -243,7 +237,7 @@ AccountOption = Annotated[
 ]
 
 
-_Export = Callable[[MailReader, Messages, Path, ShowExport], ExportReport]
+_Export = Callable[[MailReader, exporting.Messages, Path, exporting.ShowExport], exporting.ExportReport]
 
 
 @dataclass(frozen=True)
@@ -253,7 +247,7 @@ class _Chosen:
     query: str | None
     account: str | None
 
-    def messages(self, place: ArchiveBackend, archive: MailReader) -> Messages:
+    def messages(self, place: ArchiveBackend, archive: MailReader) -> exporting.Messages:
         if self.query is None:
             return archive.oldest_first(self.account)
         return everything_found(place, self.query, [self.account] if self.account else None)
@@ -270,7 +264,7 @@ def _export(
 ) -> None:
     """`is_whole`: the messages themselves are written, so that their size says what is."""
     with open_archive(settings.load()) as place, place.reader() as archive:
-        report = count_messages(chosen.messages(place, archive))
+        report = exporting.count_messages(chosen.messages(place, archive))
         if not dry_run:
             with _export_progress(report.exported) as show:
                 report = export(archive, chosen.messages(place, archive), out, show)
@@ -284,7 +278,7 @@ def _export(
 
 
 @contextmanager
-def _export_progress(total: int) -> Iterator[ShowExport]:
+def _export_progress(total: int) -> Iterator[exporting.ShowExport]:
     with progress_bar("exporting", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as bar:
         task = bar.add_task("", total=total)
         yield lambda report: bar.update(task, completed=report.exported + report.already_there)
@@ -304,6 +298,6 @@ def _exporting(name: str, export: _Export, help: str, *, is_whole: bool = True) 
         _export(export, _Chosen(query, account), out, dry_run=dry_run, json=json, is_whole=is_whole)
 
 
-_exporting("mbox", export_mbox, "Write one mbox file; importing it again gives the same bytes.")
-_exporting("eml", export_eml, "Write one .eml file for each message, named by its date, subject and key.")
-_exporting("csv", export_csv, "Write a table with a line for each message, without its text.", is_whole=False)
+_exporting("mbox", exporting.export_mbox, "Write one mbox file; importing it again gives the same bytes.")
+_exporting("eml", exporting.export_eml, "Write one .eml file for each message, named by its date, subject and key.")
+_exporting("csv", exporting.export_csv, "Write a table with a line for each message, without its text.", is_whole=False)

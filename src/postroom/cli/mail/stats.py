@@ -7,14 +7,7 @@ from typing import Annotated
 
 import typer
 
-from postroom.app import App
-from postroom.app.archive_statistics import (
-    ArchiveStatistics,
-    ResponseStatistics,
-    count_archive,
-    read_responses,
-    read_statistics,
-)
+from postroom.app import App, archive_statistics
 from postroom.archive.statistics import MOST_VALUES, ResponseTimes, StatisticsBy, shown_value
 from postroom.cli.session import AccountOption, with_app
 from postroom.cli.terminal import JsonOption, console, errors, print_json, print_table
@@ -39,12 +32,12 @@ def stats(
         _show_responses(account, limit, now=now, json=json)
         return
 
-    async def run(app: App) -> ArchiveStatistics:
-        found = await app.database.read(lambda tx: read_statistics(tx, by, account, limit))
+    async def run(app: App) -> archive_statistics.ArchiveStatistics:
+        found = await app.database.read(lambda tx: archive_statistics.read_statistics(tx, by, account, limit))
         if now or found.counted_at is None:
             with errors.status("counting ..."):
-                await count_archive(app.database, app.archive.backend, app.clock)
-            found = await app.database.read(lambda tx: read_statistics(tx, by, account, limit))
+                await archive_statistics.count_archive(app.database, app.archive.backend, app.clock)
+            found = await app.database.read(lambda tx: archive_statistics.read_statistics(tx, by, account, limit))
         return found
 
     found = with_app(run)
@@ -64,12 +57,12 @@ def stats(
 
 
 def _show_responses(account: str | None, limit: int, *, now: bool, json: bool) -> None:
-    async def run(app: App) -> ResponseStatistics:
-        found = await app.database.read(lambda tx: read_responses(tx, account, limit))
+    async def run(app: App) -> archive_statistics.ResponseStatistics:
+        found = await app.database.read(lambda tx: archive_statistics.read_responses(tx, account, limit))
         if now or found.counted_at is None:
             with errors.status("counting ..."):
-                await count_archive(app.database, app.archive.backend, app.clock)
-            found = await app.database.read(lambda tx: read_responses(tx, account, limit))
+                await archive_statistics.count_archive(app.database, app.archive.backend, app.clock)
+            found = await app.database.read(lambda tx: archive_statistics.read_responses(tx, account, limit))
         return found
 
     found = with_app(run)

@@ -14,16 +14,8 @@ import typer
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
 
 from postroom import settings
-from postroom.app.backup import (
-    Restored,
-    backup_size,
-    create_backup,
-    manifest_of,
-    names_a_database,
-    note_backup,
-    restore_backup,
-)
-from postroom.app.backup.contents import DATABASE, DUMP, Manifest
+from postroom.app import backup
+from postroom.app.backup.creating import DATABASE, DUMP, Manifest
 from postroom.cli.terminal import JsonOption, console, errors, print_json, progress_bar, size
 from postroom.domain.errors import Fatal
 from postroom.settings import VAULT_KEY_VARIABLE
@@ -52,8 +44,8 @@ def create(
     """
     loaded = settings.load()
     logs.configure(level="warning", format="console", secrets=loaded.secrets())
-    with _ended_by_sigterm(), _bar("copying", 2 * backup_size(loaded)) as shown:
-        made = create_backup(
+    with _ended_by_sigterm(), _bar("copying", 2 * backup.backup_size(loaded)) as shown:
+        made = backup.create_backup(
             loaded,
             folder,
             with_key=with_key,
@@ -62,7 +54,7 @@ def create(
             copied=shown.done,
         )
     try:
-        note_backup(loaded.home, folder, made)
+        backup.note_backup(loaded.home, folder, made)
     except Fatal as error:  # the backup is good all the same
         errors.print(error.message, markup=False, soft_wrap=True)
     if json:
@@ -86,8 +78,8 @@ def restore(
 
     The exit code is 1 if the archive has gaps. Stop the old installation first: two must not work on one mailbox.
     """
-    with _ended_by_sigterm(), _bar("restoring", manifest_of(folder).size) as shown:
-        restored = restore_backup(folder, into, copied=shown.done, verified=_counted(shown.began))
+    with _ended_by_sigterm(), _bar("restoring", backup.manifest_of(folder).size) as shown:
+        restored = backup.restore_backup(folder, into, copied=shown.done, verified=_counted(shown.began))
     report = restored.report
     if json:
         print_json(
@@ -106,7 +98,7 @@ def restore(
         sys.exit(1)
 
 
-def _summary(folder: Path, home: Path, restored: Restored) -> Iterator[str]:
+def _summary(folder: Path, home: Path, restored: backup.Restored) -> Iterator[str]:
     made, report = restored.manifest, restored.report
     yield f"Restored {len(made.files):,} files of {made.made_at} to {home}."
     for finding in report.findings:
@@ -130,7 +122,7 @@ def _summary(folder: Path, home: Path, restored: Restored) -> Iterator[str]:
     if made.database == DUMP:
         yield f"Now restore the database: pg_restore --no-owner --dbname=URL {folder / DUMP}"
         yield "Then check it with `postroom verify`."
-    if made.database == DATABASE and names_a_database(home):
+    if made.database == DATABASE and backup.names_a_database(home):
         yield (
             f"The restored postroom.toml names a database of its own (database.url). Take that line out to use "
             f"{home / DATABASE}, or point it there."

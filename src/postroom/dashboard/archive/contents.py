@@ -17,13 +17,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from postroom.accounts.account import list_accounts
-from postroom.app.archive_statistics import (
-    ArchiveStatistics,
-    ResponseStatistics,
-    read_responses,
-    read_statistics,
-    statistics_accounts,
-)
+from postroom.app import archive_statistics
 from postroom.archive.backend import ArchiveBackend
 from postroom.archive.certificates import RemovalResult
 from postroom.archive.messages import account_name
@@ -93,7 +87,7 @@ def unconnected_mailboxes(tx: Tx, archived: Sequence[str]) -> list[UnconnectedMa
 
 
 def _counted(tx: Tx, email: str) -> int | None:
-    found = read_statistics(tx, StatisticsBy.YEAR, email, MOST_VALUES)
+    found = archive_statistics.read_statistics(tx, StatisticsBy.YEAR, email, MOST_VALUES)
     return None if found.counted_at is None else sum(row.messages for row in found.rows)
 
 
@@ -199,7 +193,7 @@ class StatisticsQuery(BaseModel, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class AnalyticsView:
-    statistics: ArchiveStatistics
+    statistics: archive_statistics.ArchiveStatistics
     accounts: list[str]
     largest: int
     """The most messages of a row."""
@@ -221,8 +215,10 @@ api = api_router("analytics")
 
 
 def statistics_view(tx: Tx, wanted: StatisticsQuery) -> AnalyticsView:
-    found = read_statistics(tx, wanted.by, wanted.account or None, wanted.limit)
-    return AnalyticsView(found, statistics_accounts(tx), max((row.messages for row in found.rows), default=0))
+    found = archive_statistics.read_statistics(tx, wanted.by, wanted.account or None, wanted.limit)
+    return AnalyticsView(
+        found, archive_statistics.statistics_accounts(tx), max((row.messages for row in found.rows), default=0)
+    )
 
 
 def _tabs(account: str | None, by: StatisticsBy | None) -> list[tuple[str, str, bool]]:
@@ -259,9 +255,13 @@ async def analytics_page(here: Here, wanted: Annotated[StatisticsQuery, Query()]
 
 @api.get("")
 @permits(Permission.READ, named_by("account"))
-async def show_statistics(here: Here, wanted: Annotated[StatisticsQuery, Query()]) -> ArchiveStatistics:
+async def show_statistics(
+    here: Here, wanted: Annotated[StatisticsQuery, Query()]
+) -> archive_statistics.ArchiveStatistics:
     """Messages, bytes and attachments in the archive, as last counted."""
-    return await here.read(lambda tx: read_statistics(tx, wanted.by, wanted.account or None, wanted.limit))
+    return await here.read(
+        lambda tx: archive_statistics.read_statistics(tx, wanted.by, wanted.account or None, wanted.limit)
+    )
 
 
 class ResponsesQuery(BaseModel, frozen=True):
@@ -271,8 +271,10 @@ class ResponsesQuery(BaseModel, frozen=True):
 
 @pages.get("/analytics/responses")
 async def responses_page(here: Here, wanted: Annotated[ResponsesQuery, Query()]) -> Response:
-    def view(tx: Tx) -> tuple[ResponseStatistics, list[str]]:
-        return read_responses(tx, wanted.account or None, wanted.limit), statistics_accounts(tx)
+    def view(tx: Tx) -> tuple[archive_statistics.ResponseStatistics, list[str]]:
+        return archive_statistics.read_responses(
+            tx, wanted.account or None, wanted.limit
+        ), archive_statistics.statistics_accounts(tx)
 
     found, accounts = await here.read(view)
     tabs = _tabs(wanted.account, None)
@@ -281,6 +283,8 @@ async def responses_page(here: Here, wanted: Annotated[ResponsesQuery, Query()])
 
 @api.get("/responses")
 @permits(Permission.READ, named_by("account"))
-async def show_responses(here: Here, wanted: Annotated[ResponsesQuery, Query()]) -> ResponseStatistics:
+async def show_responses(
+    here: Here, wanted: Annotated[ResponsesQuery, Query()]
+) -> archive_statistics.ResponseStatistics:
     """How long the owner takes to reply, and how long others take to reply to the owner, as last counted."""
-    return await here.read(lambda tx: read_responses(tx, wanted.account or None, wanted.limit))
+    return await here.read(lambda tx: archive_statistics.read_responses(tx, wanted.account or None, wanted.limit))

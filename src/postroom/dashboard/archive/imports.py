@@ -21,7 +21,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from postroom.app.importing import UNFINISHED, uploads_folder
+from postroom.app.archive_tasks import UNFINISHED, uploads_folder
 from postroom.contract import steering as contract
 from postroom.contract.tool import Id
 from postroom.dashboard.archive.routes import render_archive

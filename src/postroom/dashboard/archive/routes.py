@@ -35,14 +35,7 @@ from postroom.archive.certificates import Certificate, RemovalResult
 from postroom.archive.messages import account_name
 from postroom.archive.status import ShardInfo
 from postroom.contract import steering
-from postroom.dashboard.archive.contents import (
-    MailboxHolding,
-    MailboxOrigin,
-    archived_accounts,
-    chart_order,
-    mailbox_holding,
-    year_panels,
-)
+from postroom.dashboard.archive import contents
 from postroom.dashboard.context import Here, RequestContext, api_router, named_by, pages_router, permits
 from postroom.dashboard.display import charts
 from postroom.dashboard.display.formatting import duration, percent
@@ -335,8 +328,8 @@ async def render_archive(
         gaps={each.account: _gaps(each.spans) for each in held},
         unconnected=await show_unconnected(here),
         mailboxes=mailboxes,
-        years=year_panels(mailboxes),
-        coloured=[each.account for each in chart_order(mailboxes)],
+        years=contents.year_panels(mailboxes),
+        coloured=[each.account for each in contents.chart_order(mailboxes)],
         in_files=here.app.settings.archive.store == "files",
         recent={each.account: _recent_chart(each) for each in held if each.recent},
         figures=figures_of(metrics.samples()),
@@ -368,18 +361,18 @@ async def show_holdings(here: Here) -> list[ArchiveHoldings]:
 
 @api.get("/mailboxes")
 @permits(Permission.READ)
-async def show_mailboxes(here: Here) -> list[MailboxHolding]:
+async def show_mailboxes(here: Here) -> list[contents.MailboxHolding]:
     """How much mail of each mailbox the archive has, year by year; also of imported mail without an account."""
     return await _mailboxes(here, await show_holdings(here))
 
 
-async def _mailboxes(here: RequestContext, held: Sequence[ArchiveHoldings]) -> list[MailboxHolding]:
+async def _mailboxes(here: RequestContext, held: Sequence[ArchiveHoldings]) -> list[contents.MailboxHolding]:
     """Those with an account first."""
     removed = {each.email for each in await here.read(accounts) if each.status is AccountStatus.REMOVED}
     known = [
-        mailbox_holding(
+        contents.mailbox_holding(
             each.account,
-            MailboxOrigin.REMOVED if each.account in removed else MailboxOrigin.CONNECTED,
+            contents.MailboxOrigin.REMOVED if each.account in removed else contents.MailboxOrigin.CONNECTED,
             each.files.shards,
             each.files.certificates,
         )
@@ -389,10 +382,13 @@ async def _mailboxes(here: RequestContext, held: Sequence[ArchiveHoldings]) -> l
     return [*known, *await asyncio.to_thread(_imported, here.app.archive.backend, names)]
 
 
-def _imported(place: ArchiveBackend, names: Container[str]) -> list[MailboxHolding]:
-    others = [email for email in archived_accounts(place) if account_name(email) not in names]
+def _imported(place: ArchiveBackend, names: Container[str]) -> list[contents.MailboxHolding]:
+    others = [email for email in contents.archived_accounts(place) if account_name(email) not in names]
     files = ((email, files_of(place, email)) for email in others)
-    return [mailbox_holding(email, MailboxOrigin.IMPORTED, each.shards, each.certificates) for email, each in files]
+    return [
+        contents.mailbox_holding(email, contents.MailboxOrigin.IMPORTED, each.shards, each.certificates)
+        for email, each in files
+    ]
 
 
 def _importable_mailboxes(tx: Tx) -> list[str]:

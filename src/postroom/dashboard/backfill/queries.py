@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from typing import Any, assert_never
 
 from pydantic import Field
@@ -35,15 +35,7 @@ from postroom.switchboard.estimate import expected_rows, side_by_side, whole_fig
 
 
 def start_of_day(now: datetime, settings: BackfillSettings) -> datetime:
-    return _midnight(now.astimezone(settings.zone).date(), settings)
-
-
-def end_of_day(day: date, settings: BackfillSettings) -> datetime:
-    return _midnight(day + timedelta(days=1), settings)
-
-
-def _midnight(day: date, settings: BackfillSettings) -> datetime:
-    return datetime.combine(day, time(), settings.zone).astimezone(UTC)
+    return datetime.combine(now.astimezone(settings.zone).date(), time(), settings.zone).astimezone(UTC)
 
 
 STEERING = (BackfillEvent.PAUSE, BackfillEvent.RESUME, BackfillEvent.CANCEL)

@@ -17,8 +17,16 @@ from markupsafe import Markup, escape
 from starlette.responses import Response
 
 from postroom.dashboard.display.formatting import clean
-from postroom.mail.html.markup import LONGEST_HTML, MOST_TAGS, TAG, end_of_unseen, tag_attributes, unescape
-from postroom.mail.html.remote_pictures import is_remote, picture_address
+from postroom.mail.html import (
+    LONGEST_HTML,
+    MOST_TAGS,
+    TAG,
+    end_of_unseen,
+    is_remote,
+    picture_address,
+    tag_attributes,
+    unescape,
+)
 from postroom.mail.mime import safe_filename
 
 LONGEST_URL = 2_000

@@ -14,13 +14,7 @@ from sqlalchemy import func, select
 from starlette.responses import Response
 
 from postroom.connectors.guidance import MAX_AGE
-from postroom.contract.senders import (
-    ADD_CONTACT,
-    REMOVE_CONTACT,
-    SET_CONTACT_PRIORITY,
-    ContactReply,
-    NewContactArguments,
-)
+from postroom.contract import senders
 from postroom.dashboard.context import Here, api_router, pages_router, permits
 from postroom.dashboard.forms import Form
 from postroom.dashboard.paging import ListQuery, Paged, paged
@@ -226,7 +220,7 @@ async def submit_contact(here: Here) -> Response:
     form = await here.form()
     try:
         given = {"address": form["address"], "name": form["name"], "has_priority": not form.checked("excluded")}
-        added = await here.call(ADD_CONTACT, given)
+        added = await here.call(senders.ADD_CONTACT, given)
     except BadInput as error:
         return await _contacts(here, ContactsQuery(), 422, form.refused(error))
     return await here.go(CONTACTS_PAGE, f"{added.address} is a contact.")
@@ -234,7 +228,7 @@ async def submit_contact(here: Here) -> Response:
 
 @pages.post("/filters/contacts/remove")
 async def submit_removal(here: Here) -> Response:
-    removed = await here.call(REMOVE_CONTACT, {"address": (await here.form())["address"]})
+    removed = await here.call(senders.REMOVE_CONTACT, {"address": (await here.form())["address"]})
     return await here.go(CONTACTS_PAGE, f"{removed.address} is no longer a contact.")
 
 
@@ -242,7 +236,7 @@ async def submit_removal(here: Here) -> Response:
 async def submit_priority(here: Here) -> Response:
     form = await here.form()
     given = {"address": form["address"], "has_priority": form.checked("has_priority")}
-    changed = await here.call(SET_CONTACT_PRIORITY, given)
+    changed = await here.call(senders.SET_CONTACT_PRIORITY, given)
     text = "is served first." if changed.has_priority else "is no longer served first."
     return await here.go(CONTACTS_PAGE, f"Mail from {changed.address} {text}")
 
@@ -276,20 +270,20 @@ async def contact_list(here: Here, wanted: Annotated[ContactsQuery, Query()]) ->
 
 @contacts_api.post("", status_code=201)
 @permits(Permission.SETTINGS, keeps_to_mailbox=True)
-async def add_contact(here: Here, wanted: NewContactArguments) -> ContactReply:
+async def add_contact(here: Here, wanted: senders.NewContactArguments) -> senders.ContactReply:
     """Add a contact, or change the name and priority of a known one."""
-    return await here.call(ADD_CONTACT, wanted)
+    return await here.call(senders.ADD_CONTACT, wanted)
 
 
 @contacts_api.patch("/{address}")
 @permits(Permission.SETTINGS)
-async def change_contact(here: Here, address: str, wanted: ContactChange) -> ContactReply:
+async def change_contact(here: Here, address: str, wanted: ContactChange) -> senders.ContactReply:
     """Say whether a contact's mail is served first."""
-    return await here.call(SET_CONTACT_PRIORITY, {"address": address, "has_priority": wanted.has_priority})
+    return await here.call(senders.SET_CONTACT_PRIORITY, {"address": address, "has_priority": wanted.has_priority})
 
 
 @contacts_api.delete("/{address}")
 @permits(Permission.SETTINGS)
-async def remove_contact(here: Here, address: str) -> ContactReply:
+async def remove_contact(here: Here, address: str) -> senders.ContactReply:
     """Remove a contact. Neither sent mail nor an imported address book brings it back."""
-    return await here.call(REMOVE_CONTACT, {"address": address})
+    return await here.call(senders.REMOVE_CONTACT, {"address": address})

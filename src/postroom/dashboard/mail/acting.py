@@ -17,15 +17,13 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.responses import Response
 
 from postroom.accounts.account import find_account
-from postroom.contract.actions import DO, DO_MANY, TAKE_BACK, ActOnManyArguments, ActOnManyReply
-from postroom.contract.outside import NOTE_UNSUBSCRIBED
+from postroom.contract.actions import DO, DO_MANY, NOTE_UNSUBSCRIBED, TAKE_BACK, ActOnManyArguments, ActOnManyReply
 from postroom.dashboard.actions.routes import SNOOZE_HOURS
 from postroom.dashboard.context import Here, RequestContext, Undo, api_router, pages_router, permits
 from postroom.dashboard.display.formatting import plural
 from postroom.dashboard.forms import FilterChoice, Form
-from postroom.dashboard.mail.list_settings import back_in
 from postroom.dashboard.mail.message import MessageDetail, read_message
-from postroom.dashboard.mail.routes import MESSAGE_PAGE, SECTION, Account, Key, message_path
+from postroom.dashboard.mail.routes import MESSAGE_PAGE, SECTION, Account, Key, back_in, message_path
 from postroom.domain.actions import OCTET_STREAM, ActionType, FileParameters
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.roles import Permission

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from postroom.app.remote_pictures import PictureSender, list_senders
-from postroom.contract import outside as contract
+from postroom.contract import actions as contract
 from postroom.contract.actions import DO, ActionReply
 from postroom.dashboard.context import Here, api_router, named_by, pages_router, permits
 from postroom.dashboard.display.formatting import plural

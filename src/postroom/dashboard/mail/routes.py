@@ -1,35 +1,31 @@
-"""Pages and API of mail: search the archive, read a message and its conversation, download what came with it.
+"""Pages and API of mail: search the archive, save a search, read a message and its conversation, download what came
+with it.
 
-A message was written by a stranger: its HTML is shown only in a frame without script, form or origin.
+A message was written by a stranger: its HTML is shown only in a frame without script, form or origin. How close the
+rows of the list are is a cookie, so that every browser has its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from fastapi import Path, Query
 from pydantic import ValidationError
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from postroom.archive.search import Sort
+from postroom.contract import settings as contract
 from postroom.dashboard.actions.routes import SNOOZE_HOURS
 from postroom.dashboard.context import Here, api_router, file_reply, named_by, pages_router, permits
-from postroom.dashboard.display.foreign_content import (
-    FRAME_POLICY,
-    OCTET_STREAM,
-    PICTURES_POLICY,
-    SANDBOX,
-    download,
-    folded,
-    frame_document,
-)
+from postroom.dashboard.display import foreign_content
 from postroom.dashboard.display.formatting import clean
 from postroom.dashboard.forms import FilterChoice, Form, mistake_in
 from postroom.dashboard.mail.conversations import ConversationList, list_conversations
-from postroom.dashboard.mail.list_settings import Density, density_of
 from postroom.dashboard.mail.mailing_lists import left_list
 from postroom.dashboard.mail.message import (
     MailConversation,
@@ -223,9 +219,9 @@ async def message_page(
         letter=letter,
         address=message_path(letter.account, letter.key),
         is_formatted=is_formatted,
-        text=None if is_formatted else folded(letter.text),
+        text=None if is_formatted else foreign_content.folded(letter.text),
         height=_height(letter),
-        sandbox=SANDBOX,
+        sandbox=foreign_content.SANDBOX,
         thread=thread,
         related=related,
         judgement=reply.judgement,
@@ -283,7 +279,7 @@ async def thread_page(here: Here, account: Account, key: Key, before: ThreadBefo
         key=key,
         address=message_path(account, key),
         address_of=message_path,
-        folded=folded,
+        folded=foreign_content.folded,
         is_first=before is None,
     )
 
@@ -302,8 +298,8 @@ async def message_body_page(here: Here, account: Account, key: Key) -> Response:
     pictures = await here.app.pictures.to_show(account, key)
     contents = None if pictures is None else pictures.contents
     safe = await read_html(here.services.shared, account, key, contents)
-    policy = PICTURES_POLICY if contents else FRAME_POLICY
-    return HTMLResponse(frame_document(safe), headers={"content-security-policy": policy})
+    policy = foreign_content.PICTURES_POLICY if contents else foreign_content.FRAME_POLICY
+    return HTMLResponse(foreign_content.frame_document(safe), headers={"content-security-policy": policy})
 
 
 @pages.get(f"{MESSAGE_PAGE}/raw")
@@ -311,20 +307,20 @@ async def message_body_page(here: Here, account: Account, key: Key) -> Response:
 @permits(Permission.READ, named_by("account"))
 async def raw(here: Here, account: Account, key: Key) -> Response:
     """The original message as a download."""
-    return download(await read_raw(here.services.shared, account, key), f"{key}.eml", "message/rfc822")
+    return foreign_content.download(await read_raw(here.services.shared, account, key), f"{key}.eml", "message/rfc822")
 
 
 @pages.get(f"{MESSAGE_PAGE}/attachments/{{number}}")
 @api.get(
     f"{MESSAGE}/attachments/{{number}}",
     response_class=Response,
-    responses=file_reply(OCTET_STREAM, "the decoded content"),
+    responses=file_reply(foreign_content.OCTET_STREAM, "the decoded content"),
 )
 @permits(Permission.READ, named_by("account"))
 async def attachment(here: Here, account: Account, key: Key, number: AttachmentNumber) -> Response:
     """An attachment as a download. Whatever its declared type, it is served as bytes."""
     name, content = await read_attachment(here.services.shared, account, key, number)
-    return download(content, name)
+    return foreign_content.download(content, name)
 
 
 def message_path(account: str, key: str) -> str:
@@ -336,3 +332,79 @@ def _height(letter: MessageDetail) -> str:
     lines = sum(1 + len(line) // 90 for line in letter.text.splitlines())
     blocks = sum(letter.html.html.count(end) for end in ("</p>", "</tr>", "</li>")) if letter.html else 0
     return "short" if lines + blocks <= 6 else "middling" if lines + blocks <= 30 else "tall"
+
+
+SearchName = Annotated[str, Path(min_length=1, max_length=contract.LONGEST_NAME, description="the search's name")]
+_COOKIE = "postroom_density"
+_YEAR_S = 365 * 86_400
+
+
+class Density(StrEnum):
+    COMFORTABLE = "comfortable"
+    COMPACT = "compact"
+
+
+def density_of(request: Request) -> Density:
+    """As this browser set it; anything else that the cookie may hold means comfortable."""
+    named = request.cookies.get(_COOKIE, "")
+    return Density(named) if named in list(Density) else Density.COMFORTABLE
+
+
+def back_in(form: Form) -> str:
+    """The list, or the page of a message, as its own links write it."""
+    back = urlsplit(form["back"] or "/mail")
+    if back.scheme or back.netloc or not f"{back.path}/".startswith("/mail/"):
+        raise BadInput("back", "is not a page of mail")
+    query = urlencode(parse_qsl(back.query))
+    return f"{back.path}?{query}" if query else back.path
+
+
+@pages.post("/mail/density")
+async def submit_density(here: Here) -> Response:
+    form = await here.form()
+    density = form.one_of("density", list(Density))
+    answer = await here.go(back_in(form))
+    secure = here.services.hosts.is_secure
+    answer.set_cookie(_COOKIE, density, max_age=_YEAR_S, httponly=True, samesite="lax", secure=secure)
+    return answer
+
+
+@pages.post("/mail/searches")
+async def submit_search(here: Here) -> Response:
+    form = await here.form()
+    back = back_in(form)
+    wanted = {"name": form["name"], "query": form["query"], "endpoint_identity": form.optional("account")}
+    try:
+        saved = await here.call(contract.SAVE_SEARCH, wanted)
+    except BadInput as error:
+        return await here.go(back, f"The search was not saved: {error.field} {error.problem}.", "bad")
+    return await here.go(back, f"Search saved as “{saved.name}”.")
+
+
+@pages.post("/mail/searches/remove")
+async def submit_removal(here: Here) -> Response:
+    form = await here.form()
+    back = back_in(form)
+    removed = await here.call(contract.REMOVE_SEARCH, {"name": form["name"]})
+    return await here.go(back, f"Saved search “{removed.name}” removed.")
+
+
+@api.get("/searches")
+@permits(Permission.READ)
+async def saved_searches(here: Here) -> contract.SavedSearchesReply:
+    """The saved searches, by name."""
+    return await here.call(contract.LIST_SEARCHES, {})
+
+
+@api.post("/searches")
+@permits(Permission.SETTINGS, keeps_to_mailbox=True)
+async def save_search(here: Here, wanted: contract.SaveSearchArguments) -> contract.SavedSearchReply:
+    """Save a search under a name that is not in use."""
+    return await here.call(contract.SAVE_SEARCH, wanted)
+
+
+@api.delete("/searches/{name}")
+@permits(Permission.SETTINGS)
+async def remove_search(here: Here, name: SearchName) -> contract.SavedSearchReply:
+    """Remove a saved search; the reply is what it was."""
+    return await here.call(contract.REMOVE_SEARCH, {"name": name})

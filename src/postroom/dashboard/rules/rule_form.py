@@ -26,9 +26,8 @@ from postroom.triage.rules.rule import (
     parse_priority,
     short_form,
 )
-from postroom.triage.rules.simple import LEAVES, SEVERAL, SimpleCondition, simple_of
-from postroom.triage.rules.simple import like as simple_like
 from postroom.triage.rules.trial import UNSAID
+from postroom.triage.rules.wording import LEAVES, SEVERAL, SimpleCondition, simple_like, simple_of
 
 T = TypeVar("T")
 

@@ -15,15 +15,7 @@ from postroom import kill_switch
 from postroom.contract import web as contract
 from postroom.contract.tool import Id, ToolSignature
 from postroom.dashboard.context import Here, RequestContext, api_router, file_reply, pages_router, permits
-from postroom.dashboard.display.foreign_content import (
-    FRAME_POLICY,
-    OCTET_STREAM,
-    SANDBOX,
-    download,
-    frame_document,
-    linked,
-    safe_html,
-)
+from postroom.dashboard.display import foreign_content
 from postroom.dashboard.display.formatting import clean, plural
 from postroom.dashboard.forms import FilterChoice, Form, mistake_in
 from postroom.dashboard.paging import Paged
@@ -272,9 +264,9 @@ async def evidence_item_page(here: Here, evidence_id: Id, view: FilterChoice = "
         detail=detail,
         view=view if view in ("page", "source") and shown.kind is not evidence.PageKind.BYTES else "text",
         kind=shown.kind,
-        text=linked(text) if view != "source" else clean(text),
+        text=foreign_content.linked(text) if view != "source" else clean(text),
         is_cut=is_cut,
-        sandbox=SANDBOX,
+        sandbox=foreign_content.SANDBOX,
     )
 
 
@@ -291,19 +283,23 @@ async def evidence_body_page(here: Here, evidence_id: Id) -> Response:
     shown = await here.read(lambda tx: evidence.page_of(tx, evidence_id))
     if shown.kind is not evidence.PageKind.MARKUP:
         raise NotFound("body", "this page has no markup")
-    safe = await asyncio.to_thread(safe_html, shown.text)
-    return HTMLResponse(frame_document(safe), headers={"content-security-policy": FRAME_POLICY})
+    safe = await asyncio.to_thread(foreign_content.safe_html, shown.text)
+    return HTMLResponse(
+        foreign_content.frame_document(safe), headers={"content-security-policy": foreign_content.FRAME_POLICY}
+    )
 
 
 @pages.get(f"{ITEM_PAGE}/raw")
 @api.get(
-    "/evidence/{evidence_id}/raw", response_class=Response, responses=file_reply(OCTET_STREAM, "the bytes as fetched")
+    "/evidence/{evidence_id}/raw",
+    response_class=Response,
+    responses=file_reply(foreign_content.OCTET_STREAM, "the bytes as fetched"),
 )
 @permits(Permission.READ)
 async def raw(here: Here, evidence_id: Id) -> Response:
     """The bytes as they were fetched, checked against their hash, as a download."""
     content = await here.read(lambda tx: evidence.raw_of(tx, evidence_id))
-    return download(content, f"evidence-{evidence_id}")
+    return foreign_content.download(content, f"evidence-{evidence_id}")
 
 
 @pages.get(f"{ITEM_PAGE}/compare/{{other_id}}")

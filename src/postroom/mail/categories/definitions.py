@@ -19,8 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from postroom.domain.errors import BadInput
 from postroom.domain.validation import problem_text, shaped
-from postroom.mail.categories.judgement import Judgement, forgery_of, judge_genuine, reasons
-from postroom.mail.categories.model import CLASSES, NONE
+from postroom.mail.categories.model import CLASSES, NONE, Judgement, forgery_of, judge_genuine, reasons
 from postroom.mail.header_features import READ, HeaderFacts, header_facts
 from postroom.mail.headers import Headers
 from postroom.mail.patterns import any_of, any_words, fold

@@ -4,8 +4,7 @@
 as forgiving as Gmail's.
 """
 
-from postroom.mail.query.grammar import parse
+from postroom.mail.query.grammar import QueryError, parse, with_whole_dates
 from postroom.mail.query.nodes import format_query, opens_spam_and_trash, span
-from postroom.mail.query.operands import QueryError, with_whole_dates
 
 __all__ = ["QueryError", "format_query", "opens_spam_and_trash", "parse", "span", "with_whole_dates"]

@@ -17,17 +17,6 @@ from postroom.mailboxes.gmail.calls import Calls, segment
 from postroom.mailboxes.gmail.error_mapping import GmailAnswer
 from postroom.mailboxes.gmail.fetching import BatchFetcher, CallGatherer, Fetched, batch_size_for
 from postroom.mailboxes.gmail.methods import GmailMethod, QuotaProfile
-from postroom.mailboxes.gmail.resources import (
-    Draft,
-    GmailLabel,
-    GmailMessage,
-    GmailThread,
-    HistoryPage,
-    MessageFormat,
-    MessagePage,
-    MessageRef,
-    Profile,
-)
 from postroom.mailboxes.gmail.transport import (
     GmailCall,
     Json,
@@ -89,7 +78,7 @@ class GmailClient:
             gatherer=self._gatherer,
         )
 
-    async def get_profile(self) -> Profile:
+    async def get_profile(self) -> resources.Profile:
         return await self._send(self._calls.read(GmailMethod.GET_PROFILE, "profile"), resources.profile)
 
     # Messages
@@ -101,7 +90,7 @@ class GmailClient:
         label_ids: Collection[str] = (),
         include_spam_trash: bool = False,
         page_size: int = PAGE_SIZE,
-    ) -> AsyncIterator[MessagePage]:
+    ) -> AsyncIterator[resources.MessagePage]:
         """The pages of a search; their order is nearly, not strictly, by date."""
         page_token: str | None = None
         tokens: set[str | None] = set()
@@ -118,19 +107,27 @@ class GmailClient:
         raise _circle(GmailMethod.MESSAGES_LIST)
 
     async def get_message(
-        self, message_id: str, format: MessageFormat = MessageFormat.RAW, headers: Collection[str] = ()
-    ) -> GmailMessage:
+        self,
+        message_id: str,
+        format: resources.MessageFormat = resources.MessageFormat.RAW,
+        headers: Collection[str] = (),
+    ) -> resources.GmailMessage:
         """`headers` names those wanted, for METADATA; none means all."""
         call = self._get(message_id, format, headers)
-        if format is MessageFormat.MINIMAL:
+        if format is resources.MessageFormat.MINIMAL:
             return await self._send_gathered(call, resources.message)
-        return await self._send(call, resources.raw_message if format is MessageFormat.RAW else resources.message)
+        return await self._send(
+            call, resources.raw_message if format is resources.MessageFormat.RAW else resources.message
+        )
 
     async def get_messages(
-        self, ids: Iterable[str], format: MessageFormat = MessageFormat.RAW, headers: Collection[str] = ()
+        self,
+        ids: Iterable[str],
+        format: resources.MessageFormat = resources.MessageFormat.RAW,
+        headers: Collection[str] = (),
     ) -> tuple[Fetched, ...]:
         """Fetch many in batches. Each id gets a result: the message, missing, or the reason why it failed."""
-        make = resources.raw_message if format is MessageFormat.RAW else resources.message
+        make = resources.raw_message if format is resources.MessageFormat.RAW else resources.message
         fetcher = BatchFetcher(
             self._transport,
             lambda message_id: self._get(message_id, format, headers),
@@ -143,7 +140,7 @@ class GmailClient:
 
     async def modify_message(
         self, message_id: str, *, add: Collection[str] = (), remove: Collection[str] = ()
-    ) -> MessageRef:
+    ) -> resources.MessageRef:
         path = f"messages/{segment(message_id, 'message_id')}/modify"
         body = calls.label_change(add, remove)
         call = self._calls.change(GmailMethod.MESSAGES_MODIFY, path, body, f"message {message_id}")
@@ -156,10 +153,10 @@ class GmailClient:
         body = calls.label_change(add, remove) | {"ids": calls.many_ids(ids)}
         await self._do(self._calls.change(GmailMethod.MESSAGES_BATCH_MODIFY, "messages/batchModify", body))
 
-    async def trash_message(self, message_id: str) -> MessageRef:
+    async def trash_message(self, message_id: str) -> resources.MessageRef:
         return await self._on_message(GmailMethod.MESSAGES_TRASH, message_id, "trash")
 
-    async def untrash_message(self, message_id: str) -> MessageRef:
+    async def untrash_message(self, message_id: str) -> resources.MessageRef:
         return await self._on_message(GmailMethod.MESSAGES_UNTRASH, message_id, "untrash")
 
     async def delete_message(self, message_id: str) -> None:
@@ -177,7 +174,7 @@ class GmailClient:
         label_ids: Collection[str] = (),
         thread_id: str | None = None,
         dated_by_header: bool = False,
-    ) -> MessageRef:
+    ) -> resources.MessageRef:
         """Put a message into the mailbox as it is, like IMAP's APPEND. Its date is now, or that of its header."""
         query = [("internalDateSource", "dateHeader")] if dated_by_header else []
         call = self._calls.bring(GmailMethod.MESSAGES_INSERT, "messages", raw, _fields(label_ids, thread_id), query)
@@ -185,16 +182,16 @@ class GmailClient:
 
     # Drafts
 
-    async def create_draft(self, raw: bytes, *, thread_id: str | None = None) -> Draft:
+    async def create_draft(self, raw: bytes, *, thread_id: str | None = None) -> resources.Draft:
         call = self._calls.bring(GmailMethod.DRAFTS_CREATE, "drafts", raw, _fields((), thread_id))
         return await self._send(call, resources.draft)
 
-    async def list_drafts(self, query: str = "", *, page_size: int = PAGE_SIZE) -> tuple[Draft, ...]:
+    async def list_drafts(self, query: str = "", *, page_size: int = PAGE_SIZE) -> tuple[resources.Draft, ...]:
         """One page of drafts without their content, usually newest first."""
         pairs = calls.listing(query, (), False, page_size, None)
         return await self._send(self._calls.read(GmailMethod.DRAFTS_LIST, "drafts", pairs), resources.drafts)
 
-    async def send_draft(self, draft_id: str) -> MessageRef:
+    async def send_draft(self, draft_id: str) -> resources.MessageRef:
         """The draft disappears; sending one that was already sent raises Gone."""
         segment(draft_id, "draft_id")
         call = self._calls.change(GmailMethod.DRAFTS_SEND, "drafts/send", {"id": draft_id}, f"draft {draft_id}")
@@ -205,18 +202,20 @@ class GmailClient:
 
     # Labels and threads
 
-    async def list_labels(self) -> tuple[GmailLabel, ...]:
+    async def list_labels(self) -> tuple[resources.GmailLabel, ...]:
         return await self._send(self._calls.read(GmailMethod.LABELS_LIST, "labels"), resources.labels)
 
-    async def create_label(self, name: str) -> GmailLabel:
+    async def create_label(self, name: str) -> resources.GmailLabel:
         if not name.strip():
             raise BadInput("name", "a label needs a name")
         call = self._calls.change(GmailMethod.LABELS_CREATE, "labels", {"name": name}, "a label")
         return await self._send(call, resources.label)
 
-    async def get_thread(self, thread_id: str, format: MessageFormat = MessageFormat.MINIMAL) -> GmailThread:
+    async def get_thread(
+        self, thread_id: str, format: resources.MessageFormat = resources.MessageFormat.MINIMAL
+    ) -> resources.GmailThread:
         """Gmail does not return RAW for threads."""
-        if format is MessageFormat.RAW:
+        if format is resources.MessageFormat.RAW:
             raise BadInput("format", "threads come as full, metadata or minimal; get the messages for raw bytes")
         path = f"threads/{segment(thread_id, 'thread_id')}"
         call = self._calls.read(GmailMethod.THREADS_GET, path, [("format", format)], f"thread {thread_id}")
@@ -224,7 +223,7 @@ class GmailClient:
 
     # What changed
 
-    async def list_history(self, since: str) -> AsyncIterator[HistoryPage]:
+    async def list_history(self, since: str) -> AsyncIterator[resources.HistoryPage]:
         """The changes after a history id. Raises HistoryExpired if it is too old. Pages may be empty."""
         if not since.isdecimal():
             raise BadInput("since", f"{since[:40]!r} is not a history id")
@@ -242,12 +241,12 @@ class GmailClient:
                 return
         raise _circle(GmailMethod.HISTORY_LIST)
 
-    def _get(self, message_id: str, format: MessageFormat, headers: Collection[str]) -> GmailCall:
+    def _get(self, message_id: str, format: resources.MessageFormat, headers: Collection[str]) -> GmailCall:
         query = [("format", str(format)), *(("metadataHeaders", name) for name in headers)]
         path = f"messages/{segment(message_id, 'message_id')}"
         return self._calls.read(GmailMethod.MESSAGES_GET, path, query, f"message {message_id}")
 
-    async def _on_message(self, method: GmailMethod, message_id: str, verb: str) -> MessageRef:
+    async def _on_message(self, method: GmailMethod, message_id: str, verb: str) -> resources.MessageRef:
         path = f"messages/{segment(message_id, 'message_id')}/{verb}"
         return await self._send(self._calls.change(method, path, None, f"message {message_id}"), resources.ref)
 

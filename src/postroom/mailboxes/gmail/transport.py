@@ -20,7 +20,6 @@ import httpx2
 
 from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError
-from postroom.domain.series import Series
 from postroom.mailboxes import errors
 from postroom.mailboxes.gmail.error_mapping import CallDescription, GmailAnswer, error_of, failure_of, not_gmail
 from postroom.mailboxes.limiter import Limiter
@@ -28,7 +27,7 @@ from postroom.mailboxes.ports import Credentials, PriorityLane
 from postroom.mailboxes.reachability import require_safe_url
 from postroom.telemetry import logs
 from postroom.telemetry.metrics import meter
-from postroom.telemetry.series import RECORDER
+from postroom.telemetry.series import RECORDER, Series
 
 _calls = meter.create_counter("postroom.gmail.calls", unit="{call}", description="HTTP calls, by method and outcome")
 _parts = meter.create_counter("postroom.gmail.batch_parts", unit="{part}", description="calls inside batches")

@@ -11,15 +11,7 @@ from urllib.parse import unquote
 
 from postroom.domain.clock import Clock
 from postroom.mailboxes.gmail.methods import MINUTE_S, GmailMethod, QuotaProfile
-from postroom.sim.gmail import oauth
-from postroom.sim.gmail.api_errors import (
-    ApiError,
-    insufficient_scope,
-    not_found,
-    over_quota,
-    too_many_in_flight,
-    unauthenticated,
-)
+from postroom.sim.gmail import api_errors, oauth
 from postroom.sim.gmail.call import ApiCall, ApiRoute, Handler, Json, MailboxState
 from postroom.sim.gmail.faults import Faults, FaultsOfCall, GmailFault
 from postroom.sim.gmail.methods import account, messages
@@ -81,12 +73,12 @@ class QuotaMeter:
     def check_in_flight(self) -> None:
         if self.limits.requests_in_flight is not None and self._in_flight > self.limits.requests_in_flight:
             self.tally.throttled += 1
-            raise too_many_in_flight()
+            raise api_errors.too_many_in_flight()
 
     def check_batch_part(self, number: int) -> None:
         if self.limits.batch_parts_at_once is not None and number >= self.limits.batch_parts_at_once:
             self.tally.throttled += 1
-            raise too_many_in_flight()
+            raise api_errors.too_many_in_flight()
 
     def charge(self, method: GmailMethod) -> None:
         """Take the units of one call, or refuse it; a refused call takes none."""
@@ -98,7 +90,7 @@ class QuotaMeter:
             self._in_window -= self._spent.popleft()[1]
         if self._in_window + cost > profile.units_per_minute:
             self.tally.throttled += 1
-            raise over_quota(self._time_with_room_for(cost, profile.units_per_minute, now))
+            raise api_errors.over_quota(self._time_with_room_for(cost, profile.units_per_minute, now))
         self._spent.append((now, cost))
         self._in_window += cost
         self.tally.units += cost
@@ -200,7 +192,7 @@ class Gateway:
     def authenticate(self, request: SimRequest) -> frozenset[str]:
         kind, _, token = request.headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer":
-            raise unauthenticated()
+            raise api_errors.unauthenticated()
         return self._grants.check(token.strip()).scopes
 
     def admit(self, request: SimRequest) -> ApiCall:
@@ -209,12 +201,12 @@ class Gateway:
         user, _, path = request.path.removeprefix(_UPLOAD_PREFIX).removeprefix(_PREFIX).partition("/")
         found = find_route(request.verb, path)
         if found is None:
-            raise not_found(f"There is no method {request.verb} {request.path[:100]} here.")
+            raise api_errors.not_found(f"There is no method {request.verb} {request.path[:100]} here.")
         route, ids = found
         granted = self.authenticate(request)
         self._check_user(user)
         if not granted & route.scopes:
-            raise insufficient_scope()
+            raise api_errors.insufficient_scope()
         self.meter.tally.calls[route.name] += 1
         content_type = request.headers.get("content-type", "")
         return ApiCall(route, ids, request.query_string, request.body, content_type, granted, is_upload)
@@ -230,16 +222,16 @@ class Gateway:
             return SimReply(204)
         return json_reply(result if fault is None else _with_history_of(result, fault))
 
-    def refuse(self, error: ApiError) -> SimReply:
+    def refuse(self, error: api_errors.ApiError) -> SimReply:
         self.meter.tally.errors[f"{error.code} {error.reason}"] += 1
         return refusal(error)
 
     def _check_user(self, user: str) -> None:
         if user != "me" and user.lower().replace("%40", "@") != self.box.store.email.lower():
-            raise ApiError(403, "forbidden", f"Delegation denied for {self.box.store.email}")
+            raise api_errors.ApiError(403, "forbidden", f"Delegation denied for {self.box.store.email}")
 
 
-def refusal(error: ApiError) -> SimReply:
+def refusal(error: api_errors.ApiError) -> SimReply:
     retry = () if error.retry_after_s is None else (("Retry-After", str(error.retry_after_s)),)
     return SimReply(error.code, error.body(), headers=retry)
 

@@ -20,16 +20,21 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from postroom.domain.clock import Clock, SystemClock
 from postroom.domain.errors import BadInput
 from postroom.sim.model.answers import (
+    BadRequest,
+    ChatRequest,
+    Completion,
     ModelFault,
     ModelFaultKind,
     Script,
     ScriptedAnswer,
     ScriptQueue,
     arguments_text,
+    assistant_message,
+    error_body,
     invent,
+    read_request,
     tokens_in,
 )
-from postroom.sim.model.chat import BadRequest, ChatRequest, Completion, assistant_message, error_body, read_request
 from postroom.sim.serving import ABORT, HOST, Receive, Scope, Send, SimReply, json_reply, serving, until_stopped
 from postroom.webserver import listening
 
@@ -265,7 +270,6 @@ class ModelSim:
     """What to give an OpenAI client as its base address."""
     token: str
     control_token: str
-    control_url: str
     responder: ChatResponder
 
 
@@ -281,7 +285,7 @@ async def running_model(
     listener = listening(HOST, port)
     root = f"http://{HOST}:{listener.getsockname()[1]}"
     async with serving(app, listener, before_stop=app.release):
-        yield ModelSim(f"{root}/v1", token, control_token, f"{root}/_sim", responder)
+        yield ModelSim(f"{root}/v1", token, control_token, responder)
 
 
 async def serve(*, port: int, seed: int) -> None:

@@ -29,18 +29,9 @@ from postroom.triage import records
 from postroom.triage.briefing import briefing_for, contacts_among
 from postroom.triage.choices import ModelChoice
 from postroom.triage.decision import DecidedBy, Decision
-from postroom.triage.learning import store
+from postroom.triage.learning import rights, store
 from postroom.triage.learning.features import Features, features_of, hashed
 from postroom.triage.learning.learner import Label, Learned, Opinion, is_due, refitted
-from postroom.triage.learning.rights import (
-    Circumstances,
-    answer_of,
-    is_offered,
-    looks_personal,
-    vouched_domain,
-    wanted_of,
-    why_not_alone,
-)
 from postroom.triage.learning.store import LabelSource, NewExample
 from postroom.triage.prompt import Briefing, shown_texts
 from postroom.triage.records import TriageMessage
@@ -82,7 +73,7 @@ class Consideration:
     """What local triage makes of one message."""
 
     features: Features
-    about: Circumstances
+    about: rights.Circumstances
     kind: int | None
     teacher: str
     opinion: Opinion | None
@@ -195,12 +186,12 @@ class LearnedTriage:
         if decision.source is DecidedBy.LEARNED:
             state = store.find_learner(tx, account_id)
             saved = Micros(0) if state is None else state.cost_of_asking
-            answer = answer_of(decision.actions[0].wanted if decision.actions else None)
+            answer = rights.answer_of(decision.actions[0].wanted if decision.actions else None)
             store.count_decided(tx, account_id, answer, saved, now)
         if not by_model:
             return
         store.count_asked(tx, account_id, records.spent_on(tx, message.id))
-        answer = answer_of(decision.actions[0].wanted if decision.actions else None)
+        answer = rights.answer_of(decision.actions[0].wanted if decision.actions else None)
         if considered.is_sure and considered.opinion is not None:
             guess = considered.opinion.answer
             right = store.compare(tx, account_id, guess, guess == answer, now)
@@ -210,33 +201,39 @@ class LearnedTriage:
             enqueue_fit(tx, queue, account_id)
 
     def _is_sure(
-        self, tx: Tx, account_id: str, opinion: Opinion, about: Circumstances, kind: int | None, briefing: Briefing
+        self,
+        tx: Tx,
+        account_id: str,
+        opinion: Opinion,
+        about: rights.Circumstances,
+        kind: int | None,
+        briefing: Briefing,
     ) -> bool:
-        if opinion.confidence < self._settings.sure or not is_offered(opinion.answer, briefing.offer):
+        if opinion.confidence < self._settings.sure or not rights.is_offered(opinion.answer, briefing.offer):
             return False
         least = self._settings.least_seen
         seen = store.count_kind(tx, account_id, kind, opinion.answer, least)
-        return why_not_alone(about, opinion.answer, seen, least) is None
+        return rights.why_not_alone(about, opinion.answer, seen, least) is None
 
     def _is_check(self, key: bytes, message_id: str) -> bool:
         """The same for every attempt at a message, and known to no one who writes to the owner."""
         return hashed(key, f"check:{message_id}") % 10_000 < self._settings.check_share * 10_000
 
-    def _circumstances(self, tx: Tx, message: TriageMessage, briefing: Briefing) -> Circumstances:
+    def _circumstances(self, tx: Tx, message: TriageMessage, briefing: Briefing) -> rights.Circumstances:
         mail = message.mail
-        return Circumstances(
-            vouched_for=vouched_domain(message.facts, self._servers),
+        return rights.Circumstances(
+            vouched_for=rights.vouched_domain(message.facts, self._servers),
             contacts=contacts_among(tx, message),
             answers_owner=message.answers_owner or any(each.by_owner for each in briefing.thread),
             security_sign=security_sign(mail.sender, mail.sender_name, mail.subject, mail.text, mail.headers),
             is_suspicious=bool(suspicion_of(shown_texts(mail, briefing.thread))),
-            is_personal=looks_personal(message.facts),
+            is_personal=rights.looks_personal(message.facts),
         )
 
     def _decision(self, message: TriageMessage, briefing: Briefing, opinion: Opinion) -> Decision:
         facts = ", ".join(opinion.because) or "all of its headers together"
         choice = ModelChoice(
-            wanted_of(opinion.answer),
+            rights.wanted_of(opinion.answer),
             opinion.confidence,
             f"Such mail was decided like this before. What spoke for it: {facts}.",
         )

@@ -17,30 +17,7 @@ from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError
 from postroom.mail.patterns import LONGEST_TEXT, in_any_case
 from postroom.telemetry import logs
-from postroom.triage.rules import store
-from postroom.triage.rules.conditions import (
-    AllOf,
-    AnyOf,
-    AttachmentPresent,
-    HasLabel,
-    HeaderContains,
-    HeaderMatches,
-    HeaderPresent,
-    LargerThan,
-    Leaf,
-    Negation,
-    OfAccount,
-    OlderThan,
-    OnList,
-    RuleCondition,
-    SenderDomain,
-    SenderIs,
-    SentTo,
-    SmallerThan,
-    SubjectContains,
-    SubjectMatches,
-    YoungerThan,
-)
+from postroom.triage.rules import conditions, store
 from postroom.triage.rules.facts import MessageFacts
 from postroom.triage.rules.index import RuleIndex
 from postroom.triage.rules.rows import StoredRule
@@ -50,13 +27,13 @@ from postroom.triage.rules.store import Version
 Check: TypeAlias = Callable[[MessageFacts, datetime], bool]
 
 
-def compile_check(condition: RuleCondition) -> Check:
+def compile_check(condition: conditions.RuleCondition) -> Check:
     match condition:
-        case AllOf(parts):
+        case conditions.AllOf(parts):
             return _all(tuple(map(compile_check, parts)))
-        case AnyOf(parts):
+        case conditions.AnyOf(parts):
             return _any(tuple(map(compile_check, parts)))
-        case Negation(part):
+        case conditions.Negation(part):
             check = compile_check(part)
             return lambda facts, now: not check(facts, now)
         case _:
@@ -83,39 +60,39 @@ def _any(checks: tuple[Check, ...]) -> Check:
     return check
 
 
-def _leaf(leaf: Leaf) -> Check:  # noqa: C901 (one line for each kind)
+def _leaf(leaf: conditions.Leaf) -> Check:  # noqa: C901 (one line for each kind)
     match leaf:
-        case SenderIs(addresses):
+        case conditions.SenderIs(addresses):
             return lambda facts, now: bool(facts.senders) and addresses.issuperset(facts.senders)
-        case SenderDomain(domains, subdomains):
+        case conditions.SenderDomain(domains, subdomains):
             return _sender_domain(domains, subdomains=subdomains)
-        case SubjectContains(texts):
+        case conditions.SubjectContains(texts):
             return lambda facts, now: any(text in facts.folded_subject for text in texts)
-        case SubjectMatches(patterns):
+        case conditions.SubjectMatches(patterns):
             return _subject_matches(patterns)
-        case HeaderContains(name, texts):
+        case conditions.HeaderContains(name, texts):
             return lambda facts, now: any(text in facts.folded_header(name) for text in texts)
-        case HeaderMatches(name, patterns):
+        case conditions.HeaderMatches(name, patterns):
             return _header_matches(name, patterns)
-        case HeaderPresent(name, present):
+        case conditions.HeaderPresent(name, present):
             return lambda facts, now: (name in facts.headers) is present
-        case HasLabel(labels):
+        case conditions.HasLabel(labels):
             return lambda facts, now: not labels.isdisjoint(facts.labels)
-        case SentTo(addresses):
+        case conditions.SentTo(addresses):
             return lambda facts, now: not addresses.isdisjoint(facts.recipients)
-        case OnList(ids):
+        case conditions.OnList(ids):
             return lambda facts, now: facts.list_id in ids
-        case AttachmentPresent(wanted):
+        case conditions.AttachmentPresent(wanted):
             return lambda facts, now: facts.has_attachment is wanted
-        case LargerThan(size):
+        case conditions.LargerThan(size):
             return lambda facts, now: facts.size_bytes is not None and facts.size_bytes > size
-        case SmallerThan(size):
+        case conditions.SmallerThan(size):
             return lambda facts, now: facts.size_bytes is not None and facts.size_bytes < size
-        case OlderThan(age):
+        case conditions.OlderThan(age):
             return lambda facts, now: now - facts.received_at > age
-        case YoungerThan(age):
+        case conditions.YoungerThan(age):
             return lambda facts, now: now - facts.received_at < age
-        case OfAccount(account_id):
+        case conditions.OfAccount(account_id):
             return lambda facts, now: facts.account_id == account_id
         case _:
             assert_never(leaf)
@@ -164,7 +141,7 @@ class RuleSet:
         """Rules that could not be used, by id, with the reason; grows when one fails on a message."""
         self._rules: list[Rule] = []
         self._checks: list[Check] = []
-        conditions: list[RuleCondition] = []
+        usable: list[conditions.RuleCondition] = []
         for rule in sorted(rules, key=lambda rule: (rule.priority, rule.id)):
             condition = _with_scope(rule)
             try:
@@ -174,9 +151,9 @@ class RuleSet:
                 continue
             self._rules.append(rule)
             self._checks.append(check)
-            conditions.append(condition)
-        self._index = RuleIndex(conditions)
-        self._usable = (1 << len(conditions)) - 1
+            usable.append(condition)
+        self._index = RuleIndex(usable)
+        self._usable = (1 << len(usable)) - 1
 
     def __len__(self) -> int:
         return len(self._rules)
@@ -225,23 +202,23 @@ def _kind(error: Exception) -> str:
     return f"{type(error).__name__} at {frames[-1].name}:{frames[-1].lineno}" if frames else type(error).__name__
 
 
-def _with_scope(rule: Rule) -> RuleCondition:
+def _with_scope(rule: Rule) -> conditions.RuleCondition:
     scope = _scope_condition(rule.scope)
     limits = [] if scope is None else [scope]
-    limits += [Negation(OfAccount(account_id)) for account_id in sorted(rule.off_for)]
-    return AllOf((*limits, rule.condition)) if limits else rule.condition
+    limits += [conditions.Negation(conditions.OfAccount(account_id)) for account_id in sorted(rule.off_for)]
+    return conditions.AllOf((*limits, rule.condition)) if limits else rule.condition
 
 
-def _scope_condition(scope: RuleScope) -> RuleCondition | None:
+def _scope_condition(scope: RuleScope) -> conditions.RuleCondition | None:
     match scope.kind:
         case ScopeKind.GLOBAL:
             return None
         case ScopeKind.ACCOUNT:
-            return OfAccount(scope.ref)
+            return conditions.OfAccount(scope.ref)
         case ScopeKind.DOMAIN:
-            return SenderDomain(frozenset({scope.ref}), subdomains=True)
+            return conditions.SenderDomain(frozenset({scope.ref}), subdomains=True)
         case ScopeKind.SENDER:
-            return SenderIs(frozenset({scope.ref}))
+            return conditions.SenderIs(frozenset({scope.ref}))
 
 
 _LONGEST_TRUST_S = 300

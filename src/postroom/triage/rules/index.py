@@ -14,22 +14,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from postroom.mail.patterns import LONGEST_TEXT, PatternSet, in_any_case
-from postroom.triage.rules.conditions import (
-    AllOf,
-    AnyOf,
-    HasLabel,
-    HeaderContains,
-    HeaderMatches,
-    HeaderPresent,
-    OfAccount,
-    OnList,
-    RuleCondition,
-    SenderDomain,
-    SenderIs,
-    SentTo,
-    SubjectContains,
-    SubjectMatches,
-)
+from postroom.triage.rules import conditions
 from postroom.triage.rules.facts import MessageFacts
 
 _LARGEST_PATTERN = 1_000
@@ -74,13 +59,13 @@ class Sign(NamedTuple):
     header: str = ""
 
 
-def signs_of(condition: RuleCondition) -> frozenset[Sign] | None:
+def signs_of(condition: conditions.RuleCondition) -> frozenset[Sign] | None:
     """Signs of which a message has at least one if the condition holds; None where no sign has to be there."""
     match condition:
-        case AllOf(parts):
+        case conditions.AllOf(parts):
             found = [signs for part in parts if (signs := signs_of(part)) is not None]
             return min(found, key=_commonness, default=None)
-        case AnyOf(parts):
+        case conditions.AnyOf(parts):
             each = [signs_of(part) for part in parts]
             return None if None in each else frozenset().union(*(signs for signs in each if signs))
         case _:
@@ -91,36 +76,36 @@ def _commonness(signs: Iterable[Sign]) -> int:
     return sum(_COMMONNESS[sign.clue] for sign in signs)
 
 
-def _signs_of_leaf(leaf: RuleCondition) -> frozenset[Sign] | None:
+def _signs_of_leaf(leaf: conditions.RuleCondition) -> frozenset[Sign] | None:
     match leaf:
-        case SenderIs(addresses):
+        case conditions.SenderIs(addresses):
             return _signs(Clue.SENDER, addresses)
-        case SenderDomain(domains, subdomains):
+        case conditions.SenderDomain(domains, subdomains):
             return _signs(Clue.DOMAIN_TREE if subdomains else Clue.DOMAIN, domains)
-        case OnList(ids):
+        case conditions.OnList(ids):
             return _signs(Clue.LIST, ids)
-        case HasLabel(labels):
+        case conditions.HasLabel(labels):
             return _signs(Clue.LABEL, labels)
-        case SentTo(addresses):
+        case conditions.SentTo(addresses):
             return _signs(Clue.RECIPIENT, addresses)
-        case OfAccount(account_id):
+        case conditions.OfAccount(account_id):
             return _signs(Clue.ACCOUNT, [account_id])
         case _:
             return _signs_of_text(leaf)
 
 
-def _signs_of_text(leaf: RuleCondition) -> frozenset[Sign] | None:
+def _signs_of_text(leaf: conditions.RuleCondition) -> frozenset[Sign] | None:
     match leaf:
-        case SubjectContains(texts):
+        case conditions.SubjectContains(texts):
             return _signs(Clue.SUBJECT_TEXT, texts)
-        case SubjectMatches(patterns):
+        case conditions.SubjectMatches(patterns):
             return _signs(Clue.SUBJECT_PATTERN, patterns) if _are_small(patterns) else None
-        case HeaderContains(name, texts):
+        case conditions.HeaderContains(name, texts):
             return _signs(Clue.HEADER_TEXT, texts, name)
-        case HeaderMatches(name, patterns):
+        case conditions.HeaderMatches(name, patterns):
             small = _are_small(patterns)
             return _signs(Clue.HEADER_PATTERN, patterns, name) if small else _signs(Clue.HEADER, [name])
-        case HeaderPresent(name, True):
+        case conditions.HeaderPresent(name, True):
             return _signs(Clue.HEADER, [name])
         case _:
             return None
@@ -155,11 +140,11 @@ class _Texts:
 
 
 class RuleIndex:
-    def __init__(self, conditions: Sequence[RuleCondition]) -> None:
+    def __init__(self, of_rules: Sequence[conditions.RuleCondition]) -> None:
         """`candidates` answers with numbers of this sequence, as bits."""
         self._always = 0
         found: dict[Clue, dict[tuple[str, str], int]] = {clue: defaultdict(int) for clue in Clue}
-        for number, condition in enumerate(conditions):
+        for number, condition in enumerate(of_rules):
             signs = signs_of(condition)
             if signs is None:
                 self._always |= 1 << number

@@ -22,7 +22,7 @@ from pypdf import PdfWriter
 from w3lib.encoding import html_body_declared_encoding
 
 from postroom.mail.charsets import decode_text
-from postroom.mail.html.markup import MAX_HTML_CHARS, html_to_text
+from postroom.mail.html import MAX_HTML_CHARS, html_to_text
 from postroom.web.extraction.web_reader import LONGEST_TEXT, Extracted, ListKind, ListSummary, WebDocument
 from postroom.web.fetching.interface import BadAnswer, Fetched, TooLarge, Unavailable, Validators
 from postroom.web.listings import ListedUrl, read_feed, read_links, read_sitemap

@@ -26,17 +26,8 @@ from postroom.domain.errors import BadInput
 from postroom.mailboxes.gmail.error_mapping import retry_after
 from postroom.settings import WebSettings
 from postroom.tls import trusted
-from postroom.web.fetching import interface
+from postroom.web.fetching import interface, targets
 from postroom.web.fetching.decompression import decode_body
-from postroom.web.fetching.targets import (
-    Address,
-    AddressGuard,
-    Resolver,
-    SystemResolver,
-    Target,
-    read_target,
-    redirected,
-)
 
 _ACCEPT = "text/html, application/xhtml+xml, application/xml;q=0.9, application/pdf;q=0.9, */*;q=0.5"
 _SMALL = 64 * 1024
@@ -54,7 +45,7 @@ class HttpAnswer:
 class PinnedTransport:
     def __init__(
         self,
-        guard: AddressGuard,
+        guard: targets.AddressGuard,
         limits: interface.FetchLimits,
         user_agent: str,
         tls: ssl.SSLContext | None = None,
@@ -72,7 +63,12 @@ class PinnedTransport:
         await self._transport.aclose()
 
     async def exchange(
-        self, target: Target, headers: Mapping[str, str], *, largest: int | None = None, form: bytes | None = None
+        self,
+        target: targets.Target,
+        headers: Mapping[str, str],
+        *,
+        largest: int | None = None,
+        form: bytes | None = None,
     ) -> HttpAnswer:
         """Send one request and read the whole answer within the limits. With a `form` it is a POST, sent once: another
         address of the host is tried only where the one before refused the connection."""
@@ -95,7 +91,7 @@ class PinnedTransport:
 
     @asynccontextmanager
     async def _asked(
-        self, target: Target, addresses: list[Address], headers: Mapping[str, str], form: bytes | None
+        self, target: targets.Target, addresses: list[targets.Address], headers: Mapping[str, str], form: bytes | None
     ) -> AsyncIterator[httpx2.Response]:
         response = await self._first_that_answers(target, addresses, headers, form)
         try:
@@ -104,7 +100,7 @@ class PinnedTransport:
             await response.aclose()
 
     async def _first_that_answers(
-        self, target: Target, addresses: list[Address], headers: Mapping[str, str], form: bytes | None
+        self, target: targets.Target, addresses: list[targets.Address], headers: Mapping[str, str], form: bytes | None
     ) -> httpx2.Response:
         *others, last = addresses
         for address in others:
@@ -115,7 +111,7 @@ class PinnedTransport:
         return await self._transport.handle_async_request(self._request(target, last, headers, form))
 
     def _request(
-        self, target: Target, address: Address, headers: Mapping[str, str], form: bytes | None
+        self, target: targets.Target, address: targets.Address, headers: Mapping[str, str], form: bytes | None
     ) -> httpx2.Request:
         host = f"[{address}]" if address.version == 6 else str(address)
         limits = self._limits
@@ -144,7 +140,7 @@ class PinnedTransport:
         )
 
 
-async def _read(target: Target, response: httpx2.Response, most: int) -> HttpAnswer:
+async def _read(target: targets.Target, response: httpx2.Response, most: int) -> HttpAnswer:
     headers = {name.lower(): value for name, value in response.headers.items()}
     if response.status_code in _NO_BODY:
         return HttpAnswer(response.status_code, headers, b"")
@@ -161,7 +157,7 @@ async def _read(target: Target, response: httpx2.Response, most: int) -> HttpAns
     return HttpAnswer(response.status_code, headers, body)
 
 
-async def _read_raw(target: Target, response: httpx2.Response, most: int) -> bytes:
+async def _read_raw(target: targets.Target, response: httpx2.Response, most: int) -> bytes:
     announced = response.headers.get("content-length", "")
     if announced.isdecimal() and len(announced) < 19 and int(announced) > most:
         raise interface.TooLarge(f"{target.shown} has {int(announced):,} bytes; at most {most:,} are fetched.")
@@ -181,7 +177,7 @@ _LATER = frozenset({408, 425, *range(500, 600)})
 
 
 class RobotsRules(Protocol):
-    async def crawl_delay(self, target: Target, fetch: WebFetcher, patience: timedelta | None) -> float:
+    async def crawl_delay(self, target: targets.Target, fetch: WebFetcher, patience: timedelta | None) -> float:
         """Seconds that the site asks for between requests; raises Disallowed where it forbids this one."""
 
 
@@ -214,7 +210,7 @@ class WebFetcher:
         conditional: interface.Validators | None = None,
         patience: timedelta | None = None,
     ) -> interface.Fetched:
-        target = first = read_target(url)
+        target = first = targets.read_target(url)
         headers = conditional.headers() if conditional else {}
         visited = {target.url}
         while True:
@@ -230,7 +226,12 @@ class WebFetcher:
             patience = None
 
     async def ask(
-        self, target: Target, *, largest: int, patience: timedelta | None, needless: Callable[[], Awaitable[bool]]
+        self,
+        target: targets.Target,
+        *,
+        largest: int,
+        patience: timedelta | None,
+        needless: Callable[[], Awaitable[bool]],
     ) -> HttpAnswer | None:
         """One request in its turn, and the answer whatever its status; for robots.txt. None if the request is no longer
         needed when its turn comes, because another process has fetched the same."""
@@ -239,7 +240,7 @@ class WebFetcher:
             return None if await needless() else await self._answer(limits, target, {}, largest)
 
     async def _hop(
-        self, target: Target, headers: Mapping[str, str], purpose: interface.Purpose, patience: timedelta | None
+        self, target: targets.Target, headers: Mapping[str, str], purpose: interface.Purpose, patience: timedelta | None
     ) -> HttpAnswer:
         delay = 0.0
         if purpose is not interface.Purpose.ROBOTS:
@@ -249,7 +250,7 @@ class WebFetcher:
             return await self._answer(limits, target, headers, None)
 
     async def _answer(
-        self, limits: interface.DomainLimits, target: Target, headers: Mapping[str, str], largest: int | None
+        self, limits: interface.DomainLimits, target: targets.Target, headers: Mapping[str, str], largest: int | None
     ) -> HttpAnswer:
         answer = await self._wire.exchange(target, headers, largest=largest)
         if answer.status in _OVERLOADED and (wait := self._asked_wait(answer)):
@@ -259,14 +260,14 @@ class WebFetcher:
     def _asked_wait(self, answer: HttpAnswer) -> timedelta | None:
         return retry_after(answer.headers, "", self._clock.now())
 
-    def _next(self, target: Target, answer: HttpAnswer, visited: set[str]) -> Target:
+    def _next(self, target: targets.Target, answer: HttpAnswer, visited: set[str]) -> targets.Target:
         location = answer.headers.get("location", "")
         if not location:
             raise interface.BadAnswer(f"{target.shown} redirects to nowhere.")
         if len(visited) > self._limits.most_redirects:
             raise interface.BadAnswer(f"{target.shown} redirects on after {self._limits.most_redirects} redirects.")
         try:
-            following = redirected(target, location)
+            following = targets.redirected(target, location)
         except BadInput as error:
             raise interface.BadAnswer(
                 f"{target.shown} redirects to something that is no web address: {error.problem}"
@@ -276,7 +277,7 @@ class WebFetcher:
         visited.add(following.url)
         return following
 
-    def _fetched(self, url: str, target: Target, answer: HttpAnswer, *, conditional: bool) -> interface.Fetched:
+    def _fetched(self, url: str, target: targets.Target, answer: HttpAnswer, *, conditional: bool) -> interface.Fetched:
         self._require_page(target, answer, conditional=conditional)
         content_type, charset = _content_type(answer.headers.get("content-type", ""))
         return interface.Fetched(
@@ -290,7 +291,7 @@ class WebFetcher:
             fetched_at=self._clock.now(),
         )
 
-    def _require_page(self, target: Target, answer: HttpAnswer, *, conditional: bool) -> None:
+    def _require_page(self, target: targets.Target, answer: HttpAnswer, *, conditional: bool) -> None:
         status = answer.status
         if 200 <= status < 300 or (status == 304 and conditional):
             return
@@ -341,23 +342,23 @@ class OwnerRequests:
         return await self._followed(url, "application/xml, text/xml", largest, only_tls=True)
 
     async def _followed(self, url: str, accept: str, largest: int, *, only_tls: bool = False) -> bytes:
-        target = read_target(url)
+        target = targets.read_target(url)
         for _ in range(_MOST_REDIRECTS + 1):
             if only_tls and target.scheme != "https":
                 raise interface.BadAnswer(f"{target.shown} is not protected by TLS.")
             answer = await self._wire.exchange(target, {"Accept": accept}, largest=largest)
             if answer.status not in _REDIRECTS:
                 return _body(target, answer)
-            target = redirected(target, answer.headers.get("location", ""))
+            target = targets.redirected(target, answer.headers.get("location", ""))
         raise interface.BadAnswer(f"{target.shown} redirects on after {_MOST_REDIRECTS} redirects.")
 
     async def post_form(self, url: str, form: bytes) -> int:
         """Send a form once; the status of the answer. Redirects are not followed."""
-        answer = await self._wire.exchange(read_target(url), {"Accept": "*/*"}, form=form)
+        answer = await self._wire.exchange(targets.read_target(url), {"Accept": "*/*"}, form=form)
         return answer.status
 
 
-def _body(target: Target, answer: HttpAnswer) -> bytes:
+def _body(target: targets.Target, answer: HttpAnswer) -> bytes:
     if answer.status != 200:
         raise interface.Refused(f"{target.shown} answered with status {answer.status}", status=answer.status)
     return answer.body
@@ -365,10 +366,10 @@ def _body(target: Target, answer: HttpAnswer) -> bytes:
 
 @asynccontextmanager
 async def open_owner_requests(
-    settings: WebSettings, *, resolver: Resolver | None = None, tls: ssl.SSLContext | None = None
+    settings: WebSettings, *, resolver: targets.Resolver | None = None, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[OwnerRequests]:
     """Hosts that `web.allow_private_hosts` names may have private addresses, as for web sources."""
-    guard = AddressGuard(resolver or SystemResolver(), settings.private_hosts)
+    guard = targets.AddressGuard(resolver or targets.SystemResolver(), settings.private_hosts)
     wire = PinnedTransport(guard, _LIMITS, _UNNAMED, tls)
     try:
         yield OwnerRequests(wire)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from postroom.mail.query.operands import CATEGORIES, OPERATORS
+from postroom.mail.query.grammar import CATEGORIES, OPERATORS
 
 PAGE = (Path(__file__).parents[4] / "docs" / "search.md").read_text()
 

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from postroom.triage.rules.conditions import AllOf, parse_condition
-from postroom.triage.rules.simple import simple_of
 from postroom.triage.rules.store import in_order
-from postroom.triage.rules.wording import in_words
+from postroom.triage.rules.wording import in_words, simple_of
 from tests.support.rules import conditions
 
 SAID: dict[str, dict[str, Any]] = {

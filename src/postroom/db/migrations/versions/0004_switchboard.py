@@ -7,7 +7,7 @@ from alembic import op
 
 from postroom.db.types import Id, Instant, Json
 from postroom.domain.ids import new_id
-from postroom.mail.policy_seed import RULES
+from postroom.mail.tier_policy import RULES
 
 revision = "0004"
 down_revision = "0003"

@@ -7,7 +7,7 @@ from alembic import op
 
 from postroom.db.types import Id, Instant, Json
 from postroom.domain.ids import new_id
-from postroom.mail.policy_seed import RULES, SPAM_LIKE
+from postroom.mail.tier_policy import RULES, SPAM_LIKE
 
 revision = "0023"
 down_revision = "0022"

@@ -10,27 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import assert_never
 
-from postroom.mail.query import QueryError, opens_spam_and_trash, parse, span
-from postroom.mail.query.nodes import (
-    EVERYTHING,
-    And,
-    Anywhere,
-    Fact,
-    HasAttachment,
-    HasConversation,
-    HasUserLabel,
-    InConversation,
-    Labelled,
-    MessageId,
-    Node,
-    Not,
-    Or,
-    Received,
-    Similar,
-    Size,
-    Text,
-    TextField,
-)
+from postroom.mail.query import QueryError, nodes, opens_spam_and_trash, parse, span
 from postroom.sim.gmail import oauth
 from postroom.sim.gmail.api_errors import ApiError, invalid
 from postroom.sim.gmail.call import ApiCall, MailboxState
@@ -57,7 +37,7 @@ class Candidate:
 class Matcher:
     """A query made ready to be asked of many messages."""
 
-    def __init__(self, node: Node, label_id: LabelFinder) -> None:
+    def __init__(self, node: nodes.Node, label_id: LabelFinder) -> None:
         self.start, self.end = span(node)
         self.opens_spam_and_trash = opens_spam_and_trash(node)
         self._test = _compile(node, label_id)
@@ -71,79 +51,79 @@ def normal(text: str) -> str:
     return f" {' '.join(_WORD.findall(text.casefold()))} "
 
 
-def _price(node: Node) -> int:
+def _price(node: nodes.Node) -> int:
     """How dear it is to ask: header and label questions are nearly free, a body must be written and decoded."""
-    if isinstance(node, And | Or):
+    if isinstance(node, nodes.And | nodes.Or):
         return max((_price(part) for part in node.parts), default=0)
-    if isinstance(node, Not):
+    if isinstance(node, nodes.Not):
         return _price(node.part)
-    if isinstance(node, Text):
-        return 3 if node.field is TextField.ANY else 2 if node.field is TextField.FILENAME else 1
+    if isinstance(node, nodes.Text):
+        return 3 if node.field is nodes.TextField.ANY else 2 if node.field is nodes.TextField.FILENAME else 1
     return 0
 
 
-def _compile(node: Node, label_id: LabelFinder) -> Test:
+def _compile(node: nodes.Node, label_id: LabelFinder) -> Test:
     match node:
-        case And(parts):
+        case nodes.And(parts):
             tests = [_compile(part, label_id) for part in sorted(parts, key=_price)]
             return lambda mail: all(test(mail) for test in tests)
-        case Or(parts):
+        case nodes.Or(parts):
             tests = [_compile(part, label_id) for part in sorted(parts, key=_price)]
             return lambda mail: any(test(mail) for test in tests)
-        case Not(part):
+        case nodes.Not(part):
             test = _compile(part, label_id)
             return lambda mail: not test(mail)
-        case Text():
+        case nodes.Text():
             return _text(node)
-        case Labelled(label):
+        case nodes.Labelled(label):
             wanted = label_id(label)
             return lambda mail: wanted in mail.summary.label_ids
         case _:
             return _leaf(node)
 
 
-def _leaf(node: Fact) -> Test:
+def _leaf(node: nodes.Fact) -> Test:
     match node:
-        case Received(start, end):
+        case nodes.Received(start, end):
             low, high = start or 0, end if end is not None else 1 << 62
             return lambda mail: low <= mail.summary.internal_date < high
-        case Size(over, under):
+        case nodes.Size(over, under):
             least, most = over if over is not None else -1, under if under is not None else 1 << 62
             return lambda mail: least < mail.summary.size < most
-        case MessageId(value):
+        case nodes.MessageId(value):
             return lambda mail: mail.summary.message_id.strip("<>") == value
-        case HasAttachment():
+        case nodes.HasAttachment():
             return lambda mail: mail.summary.has_attachment
-        case HasUserLabel():
+        case nodes.HasUserLabel():
             return lambda mail: any(label.startswith(_USER_LABEL) for label in mail.summary.label_ids)
-        case Anywhere():
+        case nodes.Anywhere():
             return lambda mail: True
-        case InConversation() | HasConversation() | Similar():  # unknown to Gmail
+        case nodes.InConversation() | nodes.HasConversation() | nodes.Similar():  # unknown to Gmail
             return lambda mail: False
         case _:
             assert_never(node)
 
 
-def _text(node: Text) -> Test:
+def _text(node: nodes.Text) -> Test:
     wanted = normal(node.words)
     if not wanted.strip():
         return lambda mail: True
     match node.field:
-        case TextField.FROM:
+        case nodes.TextField.FROM:
             return lambda mail: wanted in normal(mail.summary.sender)
-        case TextField.TO:
+        case nodes.TextField.TO:
             return lambda mail: wanted in normal(mail.summary.to)
-        case TextField.CC:
+        case nodes.TextField.CC:
             return lambda mail: wanted in normal(mail.summary.cc)
-        case TextField.BCC | TextField.ATTACHMENT:
+        case nodes.TextField.BCC | nodes.TextField.ATTACHMENT:
             return lambda mail: False  # a mailbox's summaries do not tell
-        case TextField.SUBJECT:
+        case nodes.TextField.SUBJECT:
             return lambda mail: wanted in normal(mail.summary.subject)
-        case TextField.LIST:
+        case nodes.TextField.LIST:
             return lambda mail: wanted in normal(mail.summary.list_id)
-        case TextField.FILENAME:
+        case nodes.TextField.FILENAME:
             return lambda mail: mail.summary.has_attachment and any(wanted in normal(name) for name in mail.filenames())
-        case TextField.ANY:
+        case nodes.TextField.ANY:
             return lambda mail: _anywhere(mail, wanted)
         case _:
             assert_never(node.field)
@@ -251,7 +231,7 @@ def _purpose(call: ApiCall, selection: Selection) -> str:
 
 def _matcher(box: MailboxState, query: str) -> Matcher:
     try:
-        node = parse(query, box.store.now_ms()) if query else EVERYTHING
+        node = parse(query, box.store.now_ms()) if query else nodes.EVERYTHING
     except QueryError as error:
         raise invalid(f"Invalid query: {error.problem}") from None
     return Matcher(node, box.store.labels.find)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom.domain.series import Amount, Resolution, bound_of, percentile, seconds_at
+from postroom.telemetry.series import Amount, Resolution, bound_of, percentile, seconds_at
 
 SECONDS = st.floats(0.0, 200_000.0)
 MOMENTS = st.integers(0, 4_000_000_000).map(lambda seconds: datetime.fromtimestamp(seconds, UTC))
