@@ -138,6 +138,7 @@ def _environment_of_pages() -> Environment:
         "since": _since,
         "reported": _reported,
         "words": formatting.words,
+        "browser": formatting.browser,
         "pretty": formatting.pretty,
         "chart": charts.as_image,
     }
