@@ -40,6 +40,12 @@ def test_a_login_names_its_browser_as_people_do() -> None:
     assert formatting.browser("curl/8.14.1") == "curl/8.14.1"
 
 
+def test_fields_are_called_as_a_page_calls_them() -> None:
+    page = '<label for="f-rate">Messages &lt; an hour</label><legend id="f-what">What</legend><p id="f-note">Note</p>'
+    found = formatting.labels(page)
+    assert (found["rate"], found["what"], found["note"]) == ("Messages &lt; an hour", "What", "")
+
+
 def test_backticks_in_pairs_are_code_and_others_are_left_alone() -> None:
     assert formatting.said("run `a <b>` now") == "<bdi>run <code>a &lt;b&gt;</code> now</bdi>"
     assert formatting.said("it`s") == "<bdi>it`s</bdi>"
@@ -73,7 +79,7 @@ def test_times_are_told_from_now(age_s: int, said: str) -> None:
 
 @pytest.mark.parametrize(
     ("part", "whole", "said"),
-    [(0, 10, "0%"), (1, 1_000, "0.1%"), (1, 3, "33%"), (10, 10, "100%"), (999, 1_000, "99.9%")],
+    [(0, 10, "0%"), (1, 1_000, "0.1%"), (1, 3, "33%"), (10, 10, "100%"), (93, 100, "93%"), (999, 1_000, "99.9%")],
 )
 def test_shares_of_almost_nothing_and_almost_all_have_a_decimal(part: int, whole: int, said: str) -> None:
     assert formatting.percent(part, whole) == said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -17,6 +18,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\
 """What has no shape of its own but changes that of its neighbours: direction marks let a name pose as another."""
 
 _LONG_ADDRESS = re.compile(r"(?<!\S)(?=\S{20})[^\s@]{1,64}@")
+_LABEL = re.compile(r'<(?:label for|legend id)="f-([^"]+)"[^<>]*>([^<]+)<')
 _SPANS = ((86_400 * 365, "year"), (86_400 * 30, "month"), (86_400, "day"), (3_600, "hour"), (60, "minute"))
 _NONE = "\N{EN DASH}"
 _BROWSERS = (("Edg/", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"), ("Safari/", "Safari"))
@@ -76,7 +78,10 @@ def percent(part: int | float, whole: int | float) -> str:
     if not whole:
         return _NONE
     share = 100 * part / whole
-    return f"{share:.0f}%" if share in (0, 100) or 10 <= share <= 90 else f"{share:.1f}%"
+    if share in (0, 100) or 10 <= share <= 90:
+        return f"{share:.0f}%"
+    text = f"{share:.1f}"
+    return f"{text if text in ('0.0', '100.0') else text.removesuffix('.0')}%"
 
 
 def browser(user_agent: str) -> str:
@@ -84,6 +89,12 @@ def browser(user_agent: str) -> str:
     name = next((name for sign, name in _BROWSERS if sign in user_agent), None)
     system = next((system for sign, system in _SYSTEMS if sign in user_agent), None)
     return f"{name} on {system}" if name and system else user_agent
+
+
+def labels(page: str) -> defaultdict[str, Markup]:
+    """What a rendered page calls its fields, by their names; empty for a field that it does not show."""
+    found = _LABEL.findall(page)
+    return defaultdict(Markup, {name: Markup(text.strip()) for name, text in found})  # noqa: S704 - of a rendered page
 
 
 def size(number: int | None) -> str:

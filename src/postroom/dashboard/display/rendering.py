@@ -139,6 +139,7 @@ def _environment_of_pages() -> Environment:
         "reported": _reported,
         "words": formatting.words,
         "browser": formatting.browser,
+        "labels": formatting.labels,
         "pretty": formatting.pretty,
         "chart": charts.as_image,
     }
