@@ -71,7 +71,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty:
 
 
 def _widest(widths: Sequence[int], room: int) -> int | None:
-    """The most that a column may take so that all fit; none if that is less than anybody can read."""
+    """The most that a column may take so that all fit; none if that is too little to read."""
     most = max(widths, default=0)
     while most >= _NARROWEST and sum(min(width, most) for width in widths) > room:
         most -= 1
