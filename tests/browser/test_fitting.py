@@ -55,6 +55,9 @@ _TORN = """() => {
   return torn;
 }"""
 """Words of a usual length that stand on two lines."""
+_TEARING = """() => [...document.querySelectorAll("td time")]
+  .filter((time) => getComputedStyle(time).overflowWrap !== "normal").map((time) => time.textContent)"""
+"""Times that may break within a word."""
 _TOUCHING = """() => [...document.querySelectorAll("main form .field + :not(.check)")]
   .filter((below) => !below.closest("details:not([open])"))
   .map((below) => [below.previousElementSibling.getBoundingClientRect(), below.getBoundingClientRect(), below])
@@ -126,7 +129,7 @@ async def test_on_a_good_day_too_every_table_shows_its_last_column_and_whole_wor
                 page = await window.open(path)
                 for width in (PHONE, TABLET, DESK):
                     await page.set_viewport_size({"width": width, "height": 760})
-                    found = await page.evaluate(_CUT) + await page.evaluate(_TORN)
+                    found = await page.evaluate(_CUT) + await page.evaluate(_TORN) + await page.evaluate(_TEARING)
                     faults += [(path, width, what) for what in found]
         assert faults == []
         assert window.complaints == []
