@@ -129,6 +129,18 @@ async def test_messages_are_chosen_archived_starred_and_brought_back_by_keyboard
 
 
 @pytest.mark.req("UX-1")
+async def test_after_a_button_above_the_list_the_focus_is_on_the_mail_it_was_about(window: Window) -> None:
+    await archive_mail(window.site, [mail(1), mail(2), mail(3)])
+    await add_mailbox(window.site)
+    page = await window.open("/mail")
+    await page.get_by_role("checkbox", name="Select Letter 2").focus()
+    await page.keyboard.press("Space")
+    await page.get_by_role("button", name="Star", exact=True).focus()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("status").first).to_contain_text("1 message starred.")
+    await expect(page.get_by_role("link", name="Letter 2")).to_be_focused()
+
+
 async def test_mail_is_acted_on_and_that_is_undone_without_script(plain_page: Page, site: Site) -> None:
     await add_mailbox(site)
     await archive_mail(site, [mail(1), mail(2)])

@@ -166,7 +166,7 @@ async def test_an_approval_stands_with_the_action_it_was_for(site: Site) -> None
         await site.post(f"/approvals/{action_id}/approve")
     answered = text_of((await site.get(f"/actions/{action_id}")).text)
     assert "Approved by" in answered
-    assert "Decided by the model, 93.0% sure" in answered
+    assert "Decided by the model, 93% sure" in answered
 
 
 async def test_sleeping_mail_is_listed_sleeps_on_and_is_woken(site: Site) -> None:

@@ -143,7 +143,7 @@ async def test_bad_messages_alerts_and_their_course_are_shown(site: Site) -> Non
     said = text_of(page)
     assert "60 bad messages" in said
     assert "Critical: 60 messages went bad." in said
-    assert "60 of the last 1,000 messages could not be fetched or read (6.0%)" in said
+    assert "60 of the last 1,000 messages could not be fetched or read (6%)" in said
     assert "Share of bad messages" in page
     first = (await site.get(f"/archive/bad?account={ME}")).text
     assert "m000" in first

@@ -9,9 +9,11 @@ from postroom.app.auditing import sealing, verify_audit
 from postroom.audit import SYSTEM, Actor
 from postroom.dashboard.security.passphrase import make_link
 from postroom.db import Tx
+from postroom.domain.ids import new_id
 from postroom.triage.rules.store import remove_rule
 from tests.support import dashboard_data as scene
 from tests.support.dashboards import Site, text_of
+from tests.support.mail import ME
 
 ANN = Actor("dashboard", "<Ann>")
 
@@ -71,12 +73,14 @@ async def test_things_have_their_names_and_pages_and_filters_are_choices(site: S
     rule = await scene.add_one_rule(site, "Receipts")
     gone = await scene.add_one_rule(site, "Short-lived")
     [job] = await scene.add_failed_jobs(site)
-    now = site.app.clock.now()
+    now, imported = site.app.clock.now(), new_id()
 
     def run(tx: Tx) -> None:
         remove_rule(tx, gone, ANN, now)
         audit.record(tx, ANN, "account.add", ("account", account.id), now)
         audit.record(tx, ANN, "job.retry", ("job", job), now)
+        asked = {"path": "/home/uploads/x.mbox", "account": ME, "uploaded_as": "takeout.mbox"}
+        audit.record(tx, ANN, "archive.import", ("archive_task", imported), now, after=asked)
 
     await site.write(run)
     page = (await site.get("/audit")).text
@@ -85,6 +89,7 @@ async def test_things_have_their_names_and_pages_and_filters_are_choices(site: S
     said = text_of(page)
     assert f"Account added {account.email}" in said
     assert "Rule removed Short-lived" in said, "as its entry remembers it"
+    assert "Archive import takeout.mbox" in said
     assert account.id not in said
     assert "<input" not in page.split('aria-label="Filter entries"')[1].split("</form>")[0]
     assert '<option value="rule.remove">Rule removed</option>' in page

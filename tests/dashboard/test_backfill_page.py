@@ -155,7 +155,9 @@ async def test_a_refusal_of_a_tool_stands_beside_the_field_it_names_and_the_form
         assert f'id="e-{field}"' in answer.text, field
         assert 'value="health" checked' in answer.text or field == "target_categories"
     nothing = await site.post("/backfill/new/estimate", **WHAT | {"target_categories": []})
-    assert "choose one or more categories" in nothing.text
+    assert "What to recover : choose one or more categories" in text_of(nothing.text)
+    too_fast = await site.post("/backfill/new/estimate", **WHAT | {"rate_limit_per_hour": "0"})
+    assert "Please fix the following: Maximum messages per hour : 0 is not" in text_of(too_fast.text)
     both = await site.post("/backfill/new/estimate", **WHAT | {"all_mail": "yes"})
     assert "choose either categories or all mail" in both.text
 

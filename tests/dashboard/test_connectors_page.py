@@ -25,7 +25,7 @@ async def test_a_connector_is_alive_until_it_was_silent_for_five_minutes(tmp_pat
     clock = ManualClock()
     async with open_site(tmp_path / "home", clock=clock) as site:
         await scene.add_heartbeat(site)
-        assert f"{ME} gmail Alive" in text_of((await site.get("/connectors")).text)
+        assert f"{ME} Gmail Alive" in text_of((await site.get("/connectors")).text)
         clock.advance(299)
         assert "Alive" in text_of((await site.get("/connectors")).text)
         clock.advance(1)

@@ -135,6 +135,17 @@ def command(name: str) -> TyperCommand | TyperGroup:
     return loaded
 
 
+_AS_TYPED = {
+    "target_categories": "category",
+    "endpoint_identity": "account",
+    "rate_limit_per_hour": "rate",
+    "daily_cost_cap_cents": "cap_cents",
+    "date_from": "from",
+    "date_to": "to",
+}
+"""Fields of the contract that an option has a shorter name for."""
+
+
 def _naming_options(command: Any) -> None:
     """Let a refusal of a value name the option that gave it, as it was typed: `--for` instead of `for`. No command gets
     bytes that are no text."""
@@ -155,7 +166,7 @@ def _naming_options(command: Any) -> None:
                     raise BadInput(name.strip("_"), "is not text in UTF-8")
             return run(**values)
         except BadInput as error:
-            if flag := flags.get(error.field.replace("_", "-")):
+            if flag := flags.get(_AS_TYPED.get(error.field, error.field).replace("_", "-")):
                 error.rename(flag)
             raise
 

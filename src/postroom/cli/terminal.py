@@ -32,6 +32,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 _GAP = 2
 _NARROWEST = 12
+_INDENT = "    "
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would happen, and change nothing.")]
@@ -49,22 +50,41 @@ def print_json(value: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str, names: int = 1) -> None:
-    """A plain table whose last column takes what room is left; `empty` says what it means to have no rows.
+    """A plain table; where the terminal is narrow, its widest columns are shortened; `empty` says that it has no rows.
 
-    The first columns, `names` of them, name the thing and are copied into the next command: never shortened.
+    The first columns, `names` of them, name the thing and are copied into the next command: never shortened. If what
+    the others say would hardly be readable, it stands below the names instead, line by line.
     """
     texts = [[shown(cell) for cell in row] for row in rows]
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    left = console.width
-    for place, name in enumerate(columns[:-1]):
-        width = max(len(name), *(cell_len(row[place]) for row in texts), 0)
-        table.add_column(name, no_wrap=True, min_width=width if place < names else len(name))
-        left -= width + _GAP
-    # Without a limit, a long last cell would squeeze the other columns out of sight.
-    table.add_column(columns[-1], no_wrap=True, overflow="ellipsis", max_width=max(left, _NARROWEST))
+    widths = [max(map(cell_len, column)) for column in zip(columns, *texts, strict=True)]
+    if not texts:
+        console.print(empty)
+    elif (most := _widest(widths[names:], console.width - sum(widths[:names]) - _GAP * (len(widths) - 1))) is None:
+        _print_stacked(columns, texts, names)
+    else:
+        table = Table(box=None, header_style="bold", pad_edge=False)
+        for place, (name, width) in enumerate(zip(columns, widths, strict=True)):
+            table.add_column(name, no_wrap=True, width=width if place < names else min(width, most))
+        for row in texts:
+            table.add_row(*map(Text, row))
+        console.print(table)
+
+
+def _widest(widths: Sequence[int], room: int) -> int | None:
+    """The most that a column may take so that all fit; none if that is too little to read."""
+    most = max(widths, default=0)
+    while most >= _NARROWEST and sum(min(width, most) for width in widths) > room:
+        most -= 1
+    return most if sum(min(width, most) for width in widths) <= room else None
+
+
+def _print_stacked(columns: Sequence[str], texts: Iterable[Sequence[str]], names: int) -> None:
     for row in texts:
-        table.add_row(*(Text(cell) for cell in row))
-    console.print(table if texts else empty)
+        said = [f"{name} {cell}".strip() for name, cell in zip(columns, row, strict=True) if cell]
+        console.print(Text("  ".join(row[:names])), soft_wrap=True)
+        for line in Text(", ".join(said[names:])).wrap(console, console.width - len(_INDENT)):
+            line.rstrip()
+            console.print(Text(_INDENT) + line)
 
 
 def shown(value: Any) -> str:

@@ -161,7 +161,10 @@ _LOOKUPS: Mapping[str, _Lookup] = {
 }
 _IN_WORDS = ("action", "job", "web_run")
 """Their names begin with a code."""
-_REMEMBERED = ("name", "email", "address", "slug", "text", "type", "endpoint_identity", "rule_name")
+_REMEMBERED = (
+    *("name", "email", "address", "slug", "text", "type", "endpoint_identity", "rule_name"),
+    *("uploaded_as", "path", "account"),
+)
 
 
 def subject_names(tx: Tx, entries: Iterable[AuditEntry]) -> dict[Subject, SubjectName]:

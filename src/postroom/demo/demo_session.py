@@ -182,7 +182,7 @@ def _settings(outside: StandIns) -> dict[str, dict[str, Any]]:
         "sync": {"rps_start": 50.0, "rps_max": 100.0},
         "model": {
             "provider": "compatible",
-            "name": "Simulated model (its answers are made up)",
+            "name": "Simulated (its answers are made up)",
             "base_url": outside.model.url,
             "api_key": outside.model.token,
             "input_price": "0.30",

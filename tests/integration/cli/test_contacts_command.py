@@ -100,3 +100,8 @@ def test_an_import_says_who_was_removed_before(postroom: Postroom, tmp_path: Pat
     postroom("import", book)
     postroom("remove", "anna@example.org")
     assert "1 left out, because you removed them" in " ".join(postroom("import", book)[1].split())
+
+
+def test_an_import_of_a_file_that_is_not_there_says_so(postroom: Postroom, tmp_path: Path) -> None:
+    missing = tmp_path / "book"
+    assert postroom("import", missing)[::2] == (2, f"error: file: {missing} does not exist\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -29,11 +30,12 @@ def test_the_first_call_counts_and_later_ones_remember(home: Path) -> None:
     fill_shards(home / "archive", [mail(2023), mail(2024)])
     done = postroom("stats", "--by", "year")
     assert done.code == 0, done.stderr
-    head, newest, oldest = done.stdout.splitlines()
+    head, newest, oldest, counted = done.stdout.splitlines()
     assert head.split() == ["year", "messages", "size", "with", "attachment", "search"]
     assert newest.split()[:2] == ["2024", "1"]
     assert newest.endswith("in:anywhere after:2024/01/01 before:2025/01/01")
     assert oldest.startswith("2023")
+    assert re.fullmatch(r"Counted \d+s ago; --now counts again\.", counted)
     fill_shards(home / "archive", [mail(2025)])
     assert "\n2025" not in postroom("stats", "--by", "year").stdout
     found = json.loads(postroom("stats", "--by", "year", "--now", "--json", "--account", ACCOUNT).stdout)
@@ -65,7 +67,7 @@ def test_response_times_are_a_table_of_both_sides(home: Path) -> None:
     fill_shards(home / "archive", [prepare(each) for each in mails])
     done = postroom("stats", "--responses")
     assert done.code == 0, done.stderr
-    _, everyone, ann = done.stdout.splitlines()
+    _, everyone, ann, _ = done.stdout.splitlines()
     assert everyone.split()[:9] == ["everyone", "1", "2", "h", "2", "h", "1", "22", "h"]
     assert ann.endswith("in:anywhere {from:ann@one.example to:ann@one.example}")
     found = json.loads(postroom("stats", "--responses", "--json").stdout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -44,3 +45,10 @@ def test_a_pipe_gets_whole_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     first, second = printed(300, monkeypatch, capsys)
     assert first.endswith(ENTRY.actor.name)
     assert second.endswith("error a reason that is longer than what is left of the line")
+
+
+def test_values_are_written_for_people(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    after = {"enabled": True, "actions": [{"type": "archive"}]}
+    monkeypatch.setattr(console, "width", 300)
+    _print_entries([replace(ENTRY, before={"enabled": False}, after=after)])
+    assert capsys.readouterr().out.rstrip().endswith('enabled no to yes, actions [{"type": "archive"}]')

@@ -48,6 +48,8 @@ def import_file(
 ) -> None:
     """Add the contacts of a file. Importing it again changes nothing."""
     kind = format or _BY_SUFFIX.get(file.suffix.lower())
+    if kind is None and not file.exists():
+        raise BadInput("file", f"{file} does not exist")
     if kind is None:
         raise BadInput("file", f"{file.name} does not end in .vcf or .csv; say what it is with --format")
     book = _read(file, kind)

@@ -3,6 +3,7 @@ how long replies take."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -10,8 +11,9 @@ import typer
 from postroom.app import App, archive_statistics
 from postroom.archive.statistics import MOST_VALUES, ResponseTimes, StatisticsBy, shown_value
 from postroom.cli.session import AccountOption, with_app
-from postroom.cli.terminal import JsonOption, console, errors, print_json, print_table
+from postroom.cli.terminal import JsonOption, age, console, errors, print_json, print_table
 from postroom.dashboard.display.formatting import duration, size
+from postroom.domain.clock import SystemClock
 
 
 def stats(
@@ -54,6 +56,7 @@ def stats(
     )
     if len(found.rows) < found.values:
         console.print(f"{len(found.rows):,} of {found.values:,}; --limit shows more.", markup=False)
+    _say_when(found.counted_at)
 
 
 def _show_responses(account: str | None, limit: int, *, now: bool, json: bool) -> None:
@@ -76,6 +79,12 @@ def _show_responses(account: str | None, limit: int, *, now: bool, json: bool) -
     )
     if len(found.rows) <= found.people:
         console.print(f"{len(found.rows) - 1:,} of {found.people:,}; --limit shows more.", markup=False)
+    _say_when(found.counted_at)
+
+
+def _say_when(counted_at: datetime | None) -> None:
+    if counted_at is not None:
+        console.print(f"Counted {age(counted_at, SystemClock().now())} ago; --now counts again.", markup=False)
 
 
 def _times(found: ResponseTimes | None) -> list[str]:

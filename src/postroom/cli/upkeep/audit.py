@@ -172,5 +172,6 @@ def _change(entry: AuditEntry) -> str:
     before, after = entry.before or {}, entry.after or {}
     names = [name for name in after if before.get(name) != after[name] and after[name] is not None]
     return ", ".join(
-        f"{name} {before[name]} to {after[name]}" if name in before else f"{name} {after[name]}" for name in names
+        f"{name} {shown(before[name])} to {shown(after[name])}" if name in before else f"{name} {shown(after[name])}"
+        for name in names
     )

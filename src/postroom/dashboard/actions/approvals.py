@@ -223,7 +223,9 @@ async def submit_answers(here: Here) -> Response:
     form = await here.form()
     try:
         verdict = ApprovalVerdict(form.one_of("verdict", list(ApprovalVerdict)))
-        return await _answered(here, form, chosen_ids(form), verdict)
+        if not (ids := chosen_ids(form)):
+            return await here.go("/approvals", "Select one or more actions first.", "warn")
+        return await _answered(here, form, ids, verdict)
     except BadInput as error:
         return await _page(here, form.refused(error), 422)
 
@@ -244,10 +246,7 @@ async def submit_take_back(here: Here) -> Response:
 def chosen_ids(form: Form) -> list[str]:
     """Of single rows, of whole groups, or of all that the page showed: a box of several holds their ids."""
     boxes = [*form.all("action"), *form.all("group"), *form.all("all")]
-    ids = list(dict.fromkeys(each for box in boxes for each in box.split()))
-    if not ids:
-        raise BadInput("action", "select at least one")
-    return ids
+    return list(dict.fromkeys(each for box in boxes for each in box.split()))
 
 
 async def _answered(here: RequestContext, form: Form, ids: Sequence[str], verdict: ApprovalVerdict) -> Response:

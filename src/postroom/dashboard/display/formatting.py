@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -16,15 +17,33 @@ from postroom.domain.money import Micros, format_dollars, from_cents
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """What has no shape of its own but changes that of its neighbours: direction marks let a name pose as another."""
 
+_LONG_ADDRESS = re.compile(r"(?<!\S)(?=\S{20})[^\s@]{1,64}@")
+_LABEL = re.compile(r'<(?:label for|legend id)="f-([^"]+)"[^<>]*>([^<]+)<')
 _SPANS = ((86_400 * 365, "year"), (86_400 * 30, "month"), (86_400, "day"), (3_600, "hour"), (60, "minute"))
 _NONE = "\N{EN DASH}"
+_BROWSERS = (("Edg/", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"), ("Safari/", "Safari"))
+_SYSTEMS = (
+    ("Android", "Android"),
+    ("iPhone", "iPhone"),
+    ("iPad", "iPad"),
+    ("Mac OS X", "macOS"),
+    ("Windows", "Windows"),
+    ("Linux", "Linux"),
+)
+"""The first that a browser names: most of them name others too."""
 _CALLED = {"approved_pending": "waiting for approval", "auto_reply": "reply", "ok": "OK"}
 """Names of the code that would mislead."""
 
 
 def plain(value: Any) -> Markup:
-    """Text of other people: escaped, without marks that reach beyond it, and kept apart from what stands around it."""
-    return Markup(f"<bdi>{escape(clean(str(value)))}</bdi>")  # noqa: S704 - escaped; `format` takes ten times as long
+    """Text of other people: escaped, without marks that reach beyond it, and kept apart from what stands around it.
+
+    A long address may break after its `@`, rather than in the middle of a name.
+    """
+    text = str(escape(clean(str(value))))
+    if "@" in text:
+        text = _LONG_ADDRESS.sub(r"\g<0><wbr>", text)
+    return Markup(f"<bdi>{text}</bdi>")  # noqa: S704 - escaped; `format` takes ten times as long
 
 
 def said(value: Any) -> Markup:
@@ -59,7 +78,23 @@ def percent(part: int | float, whole: int | float) -> str:
     if not whole:
         return _NONE
     share = 100 * part / whole
-    return f"{share:.0f}%" if share in (0, 100) or 10 <= share <= 90 else f"{share:.1f}%"
+    if share in (0, 100) or 10 <= share <= 90:
+        return f"{share:.0f}%"
+    text = f"{share:.1f}"
+    return f"{text if text in ('0.0', '100.0') else text.removesuffix('.0')}%"
+
+
+def browser(user_agent: str) -> str:
+    """`Firefox on Linux`; what no browser says is shown as it is."""
+    name = next((name for sign, name in _BROWSERS if sign in user_agent), None)
+    system = next((system for sign, system in _SYSTEMS if sign in user_agent), None)
+    return f"{name} on {system}" if name and system else user_agent
+
+
+def labels(page: str) -> defaultdict[str, Markup]:
+    """What a rendered page calls its fields, by their names; empty for a field that it does not show."""
+    found = _LABEL.findall(page)
+    return defaultdict(Markup, {name: Markup(text.strip()) for name, text in found})  # noqa: S704 - of a rendered page
 
 
 def size(number: int | None) -> str:

@@ -138,6 +138,8 @@ def _environment_of_pages() -> Environment:
         "since": _since,
         "reported": _reported,
         "words": formatting.words,
+        "browser": formatting.browser,
+        "labels": formatting.labels,
         "pretty": formatting.pretty,
         "chart": charts.as_image,
     }

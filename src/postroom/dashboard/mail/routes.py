@@ -331,7 +331,8 @@ def _height(letter: MessageDetail) -> str:
     """Of the frame: its content cannot be measured from outside, so it is estimated from the amount of text."""
     lines = sum(1 + len(line) // 90 for line in letter.text.splitlines())
     blocks = sum(letter.html.html.count(end) for end in ("</p>", "</tr>", "</li>")) if letter.html else 0
-    return "short" if lines + blocks <= 6 else "middling" if lines + blocks <= 30 else "tall"
+    most = {"short": 6, "modest": 15, "middling": 30}
+    return next((name for name, amount in most.items() if lines + blocks <= amount), "tall")
 
 
 SearchName = Annotated[str, Path(min_length=1, max_length=contract.LONGEST_NAME, description="the search's name")]

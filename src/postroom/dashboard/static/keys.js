@@ -85,7 +85,8 @@ const PLACE = `rows:${location.pathname}`;
 const BEFORE = `before:${location.pathname}`;
 
 document.addEventListener("submit", (event) => {
-  const row = currentRow();
+  // A button above the rows is about those that are selected.
+  const row = currentRow() ?? (event.target.matches("form[data-rows]") ? selectedIn(event.target)[0] : null);
   if (!row || event.defaultPrevented || event.target.method !== "post") return;
   const rows = rowsOf(row.closest("form[data-rows]"));
   const names = JSON.stringify(rows.slice(rows.indexOf(row)).map(nameOf));

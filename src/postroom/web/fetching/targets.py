@@ -207,4 +207,4 @@ def _refusal(target: Target, address: Address, *, by_name: bool) -> str:
     where = target.host if target.address is not None else f"{target.host} is at {address}, which"
     if by_name:
         return f"{where} is an address that no web site has; it cannot be allowed."
-    return f"{where} is not a public address. If it is meant, allow {target.host} by name."
+    return f"{where} is not a public address. If it is meant, add {target.host} to web.allow_private_hosts."
