@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Select, and_, bindparam, delete, func, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, Row, Select, and_, bindparam, delete, func, literal, or_, select, tuple_, update
 
 from postroom.db import Database, Tx
 from postroom.db.database import insert
@@ -23,6 +23,7 @@ from postroom.db.tables.accounts import mailbox_journals as journals
 from postroom.db.tables.accounts import mailbox_places as places
 from postroom.mailboxes.imap.places import (
     EntryKind,
+    FlagFilter,
     FolderChange,
     FolderRole,
     Folders,
@@ -135,8 +136,11 @@ class DatabasePlaces:
         after: Place | None = None,
         most: int | None = None,
         header_id: str | None = None,
+        flag: FlagFilter | None = None,
     ) -> Sequence[Place]:
         conditions: list[ColumnElement[bool]] = []
+        if flag is not None:
+            conditions.append(_let_through(flag, self.account_id))
         if header_id is not None:
             conditions.append(places.c.header_id.in_([header_id, ""]))
         if span is not None:
@@ -224,6 +228,14 @@ def _follows(place: Place) -> ColumnElement[bool]:
     lower = or_(places.c.uid < place.uid, and_(places.c.uid == place.uid, by_folder))
     same_time = and_(places.c.received_s == place.received_s, lower)
     return and_(places.c.received_s <= place.received_s, or_(places.c.received_s < place.received_s, same_time))
+
+
+def _let_through(wanted: FlagFilter, account_id: str) -> ColumnElement[bool]:
+    is_there = (literal(" ") + places.c.flags + literal(" ")).contains(wanted.text, autoescape=True)
+    if not wanted.is_there:
+        return ~is_there
+    having = select(places.c.message_id).where(_mine(places, account_id), is_there)
+    return or_(places.c.message_id.is_(None), places.c.message_id.in_(having))
 
 
 def _journal_of(account_id: str) -> Any:

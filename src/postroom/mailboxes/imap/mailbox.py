@@ -38,6 +38,7 @@ from postroom.mailboxes.imap.places import (
     NEW_FOLDERS,
     SYSTEM_LABELS,
     EntryKind,
+    FlagFilter,
     FolderRole,
     Folders,
     FolderState,
@@ -47,6 +48,7 @@ from postroom.mailboxes.imap.places import (
     PlaceKey,
     by_message,
     digest,
+    flag_behind,
     header_id_for,
     header_id_of,
     is_digest,
@@ -132,8 +134,9 @@ class ImapMailbox:
         flags_in = None if label_id in ("UNREAD", "STARRED") else ()
         folders = await self._session.refresh(self._lane, flags_in=flags_in, max_age_s=max_age_s)
         wanted = _folders_of(label_id, folders, everywhere=everywhere)
+        has_label = wanted is not None and all(folders[each].label_id == label_id for each in wanted)
         if node is None:
-            source = self._by_portions(span, wanted, page_size)
+            source = self._by_portions(span, wanted, None if has_label else flag_behind(label_id), page_size)
         else:
             source = _one(await self._found(query, node, span, wanted, folders))
         listed: set[protocol.MessageId] = set()
@@ -143,18 +146,18 @@ class ImapMailbox:
                 ids = await self._ids_at(some[start : start + page_size], folders, ahead=max_age_s > 0)
                 fresh = [each for each in ids if each not in listed]
                 listed.update(fresh)
-                page += await self._labelled(fresh, label_id, folders)
+                page += fresh if has_label else await self._labelled(fresh, label_id, folders)
                 if len(page) >= page_size:
                     yield protocol.ListedPage(tuple(page[:page_size]), False, len(listed))
                     page = page[page_size:]
         yield protocol.ListedPage(tuple(page), True, len(listed))
 
     async def _by_portions(
-        self, span: protocol.Span | None, folder_ids: Collection[str] | None, most: int
+        self, span: protocol.Span | None, folder_ids: Collection[str] | None, flag: FlagFilter | None, most: int
     ) -> AsyncIterator[Sequence[Place]]:
         """All places, as many at a time as a page has: a mailbox may have more than fit into memory."""
         last: Place | None = None
-        while some := await self._store.listed(span, folder_ids, after=last, most=most):
+        while some := await self._store.listed(span, folder_ids, after=last, most=most, flag=flag):
             yield some
             last = some[-1]
             if len(some) < most:

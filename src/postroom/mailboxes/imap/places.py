@@ -247,6 +247,29 @@ def labels_of(places: Iterable[Place], folders: Folders) -> frozenset[LabelId]:
     return frozenset(found)
 
 
+@dataclass(frozen=True, slots=True)
+class FlagFilter:
+    """Narrows a listing of places."""
+
+    text: str
+    """In the flags, with a space before and after each."""
+    is_there: bool = True
+    """Of messages that have it at some place, or whose bytes were not read yet; else the places without it."""
+
+
+def flag_behind(label_id: LabelId | None) -> FlagFilter | None:
+    """What lets through every message that has this label, where no folder makes the label."""
+    if label_id == UNREAD:
+        return FlagFilter(f" {SEEN} ", is_there=False)
+    if label_id == STARRED:
+        return FlagFilter(f" {FLAGGED} ")
+    if label_id in SYSTEM_LABELS or label_id == IMPORTANT:
+        return FlagFilter(f" {GMAIL_LABEL}")
+    if label_id is not None and label_id.startswith((KEYWORD, GMAIL_LABEL)):
+        return FlagFilter(f" {label_id.removeprefix(KEYWORD)} ")
+    return None
+
+
 def is_label(flag: str) -> bool:
     """Whether a keyword is one of its owner's."""
     return not flag.startswith(("\\", GMAIL_LABEL)) and flag not in _NO_LABELS
@@ -498,9 +521,11 @@ class PlaceStore(Protocol):
         after: Place | None = None,
         most: int | None = None,
         header_id: str | None = None,
+        flag: FlagFilter | None = None,
     ) -> Sequence[Place]:
         """Places received within the span and in one of these folders, newest first; those that follow upon `after`,
-        and no more than `most`; with a `header_id` only those that have it or none."""
+        and no more than `most`; with a `header_id` only those that have it or none; with a `flag` those it lets
+        through."""
 
     async def unknown(self, *, since: int | None = None, sizes: Collection[int] | None = None) -> Sequence[Place]:
         """Places without a message: first seen after a generation, or of one of these sizes."""
