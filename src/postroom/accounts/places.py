@@ -359,9 +359,9 @@ def _identify_step(
     late = {each.message_id for place, each in step if place.message_id is not None}
     entries = []
     for message_id in sorted(ids):
-        entry = entry_between(generation, message_id, before[message_id], after[message_id], (known, known))
-        if entry is not None and entry.kind is EntryKind.ADDED and message_id not in late:
-            entry = replace(entry, generation=seen)
+        is_new = not before[message_id] and message_id not in late
+        when = seen if is_new else generation
+        entry = entry_between(when, message_id, before[message_id], after[message_id], (known, known))
         if entry is not None:
             entries.append(entry)
     _write(tx, account_id, entries)
@@ -391,7 +391,7 @@ def _remember_keywords(tx: Tx, account_id: str, flags: Iterable[Collection[str]]
 
 def _insert(tx: Tx, account_id: str, new: Sequence[Place], generation: int) -> None:
     for some in _portions(new, _AT_ONCE):
-        tx.insert_missing(places, *(_place_values(account_id, replace(place, seen=generation)) for place in some))
+        tx.insert_missing(places, *({**_place_values(account_id, place), "seen": generation} for place in some))
 
 
 def _remove(tx: Tx, account_id: str, gone: Sequence[Place]) -> None:

@@ -235,12 +235,14 @@ def _all_mail_of_gmail(folders: Folders) -> FolderState | None:
 def labels_of(places: Iterable[Place], folders: Folders) -> frozenset[LabelId]:
     """The labels of one message. What was read or starred in one folder is read or starred."""
     listed = list(places)
-    flags = frozenset().union(*(place.flags for place in listed)) if listed else frozenset[str]()
+    if not listed:
+        return frozenset()
+    flags = frozenset[str]().union(*(place.flags for place in listed))
     labels = {folders[place.folder_id].label_id for place in listed if place.folder_id in folders}
     found = {label for label in labels if label is not None}
     found |= {KEYWORD + flag for flag in flags if is_label(flag)}
     found |= {label.id for label in _without_folder(flags, folders)}
-    if listed and SEEN not in flags:
+    if SEEN not in flags:
         found.add(UNREAD)
     if FLAGGED in flags:
         found.add(STARRED)
