@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from postroom.accounts.places import DatabasePlaces
+from postroom.db import Database
 from postroom.mailboxes.errors import MailboxThrottled
 from postroom.mailboxes.imap.connection import ImapConnection
 from postroom.mailboxes.imap.places import KEYWORD, FolderState, Place, digest
@@ -83,9 +84,9 @@ async def test_what_one_connection_has_read_is_recorded_when_another_is_refused(
 
 @pytest.mark.req("IM-4")
 async def test_a_label_that_no_folder_makes_is_listed_without_the_rest_of_the_mailbox(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with imap_rig(tmp_path) as rig:
+    async with imap_rig(tmp_path, database) as rig:
         ids = fill(rig)
         starred, marked, unread = (crlf(letter(name)) for name in ("starred", "marked", "unread"))
         rig.server.deliver(starred, "Box1", flags="\\Seen \\Flagged")

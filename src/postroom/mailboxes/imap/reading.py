@@ -139,14 +139,13 @@ class BytesReader:
             known.update(await self._record(full))
 
         async def work() -> None:
-            for folder, some in left:
-                try:
+            try:
+                for folder, some in left:
                     read.extend(self._identified(folder, some, await self._read(folder, some, b"BODY.PEEK[]")))
-                except PostroomError:
-                    left.close()
-                    raise
-                if len(read) >= _RECORDED_AT_ONCE:
-                    await record()
+                    if len(read) >= _RECORDED_AT_ONCE:
+                        await record()
+            finally:
+                left.close()  # after an error the others begin nothing new
 
         try:
             await side_by_side(work, _CONNECTIONS)

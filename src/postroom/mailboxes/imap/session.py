@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from postroom.domain.clock import Clock
-from postroom.domain.errors import PostroomError
 from postroom.mailboxes.errors import (
     CallRefused,
     LabelGone,
@@ -268,9 +267,8 @@ class ImapSession:
                             with_flags = flags_in is None or folder.id in flags_in
                             change = await self._look(connection, folder, is_renamed, with_flags)
                             found.extend([] if change is None else [change])
-            except PostroomError:
-                left.clear()
-                raise
+            finally:
+                left.clear()  # after an error the others begin nothing new
 
         await side_by_side(work, 2 if len(folders) >= _WORTH_ANOTHER else 1)
         return found
