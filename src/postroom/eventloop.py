@@ -36,6 +36,7 @@ def forbid_core_dumps() -> None:
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run to the end, in a process that is protected first."""
     forbid_core_dumps()
+    gc.freeze()  # what was imported stays, and need not be looked through
     gc.set_threshold(_YOUNG_OBJECTS, 10, 10)
     if sys.platform == "win32":
         return asyncio.run(main)

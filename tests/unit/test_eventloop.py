@@ -24,12 +24,40 @@ def collections() -> int:
     return sum(int(generation["collections"]) for generation in gc.get_stats())
 
 
+async def frozen() -> int:
+    return gc.get_freeze_count()
+
+
+def test_what_is_there_before_a_loop_runs_is_not_looked_through_again() -> None:
+    thresholds = gc.get_threshold()
+    imported = [[number] for number in range(5_000)]
+    before = gc.get_freeze_count()
+    try:
+        assert eventloop.run(frozen()) >= before + len(imported)
+    finally:
+        gc.set_threshold(*thresholds)
+
+
 def test_a_batch_of_work_is_over_before_python_looks_for_dead_cycles() -> None:
     thresholds = gc.get_threshold()
     try:
         assert eventloop.run(collections_in_a_batch()) == 0
     finally:
         gc.set_threshold(*thresholds)
+
+
+def test_a_command_ends_without_looking_through_all_that_it_imported() -> None:
+    """Python looks for dead cycles once more before it ends, in whatever is not frozen by then."""
+    look = """
+import atexit, gc, sys
+atexit.register(lambda: print(len(gc.get_objects()), gc.get_freeze_count()))  # the last to run
+from postroom.cli.main import run
+sys.argv = ["postroom", "--version"]
+run()
+"""
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    looked_through, frozen = map(int, done.stdout.split()[-2:])
+    assert looked_through < 100 < frozen
 
 
 @pytest.mark.req("HW-3")

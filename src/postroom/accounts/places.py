@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Select, and_, bindparam, delete, func, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, Row, Select, and_, bindparam, delete, func, literal, or_, select, tuple_, update
 
 from postroom.db import Database, Tx
 from postroom.db.database import insert
@@ -23,6 +23,7 @@ from postroom.db.tables.accounts import mailbox_journals as journals
 from postroom.db.tables.accounts import mailbox_places as places
 from postroom.mailboxes.imap.places import (
     EntryKind,
+    FlagFilter,
     FolderChange,
     FolderRole,
     Folders,
@@ -135,8 +136,11 @@ class DatabasePlaces:
         after: Place | None = None,
         most: int | None = None,
         header_id: str | None = None,
+        flag: FlagFilter | None = None,
     ) -> Sequence[Place]:
         conditions: list[ColumnElement[bool]] = []
+        if flag is not None:
+            conditions.append(_let_through(flag, self.account_id))
         if header_id is not None:
             conditions.append(places.c.header_id.in_([header_id, ""]))
         if span is not None:
@@ -224,6 +228,14 @@ def _follows(place: Place) -> ColumnElement[bool]:
     lower = or_(places.c.uid < place.uid, and_(places.c.uid == place.uid, by_folder))
     same_time = and_(places.c.received_s == place.received_s, lower)
     return and_(places.c.received_s <= place.received_s, or_(places.c.received_s < place.received_s, same_time))
+
+
+def _let_through(wanted: FlagFilter, account_id: str) -> ColumnElement[bool]:
+    is_there = (literal(" ") + places.c.flags + literal(" ")).contains(wanted.text, autoescape=True)
+    if not wanted.is_there:
+        return ~is_there
+    having = select(places.c.message_id).where(_mine(places, account_id), is_there)
+    return or_(places.c.message_id.is_(None), places.c.message_id.in_(having))
 
 
 def _journal_of(account_id: str) -> Any:
@@ -347,9 +359,9 @@ def _identify_step(
     late = {each.message_id for place, each in step if place.message_id is not None}
     entries = []
     for message_id in sorted(ids):
-        entry = entry_between(generation, message_id, before[message_id], after[message_id], (known, known))
-        if entry is not None and entry.kind is EntryKind.ADDED and message_id not in late:
-            entry = replace(entry, generation=seen)
+        is_new = not before[message_id] and message_id not in late
+        when = seen if is_new else generation
+        entry = entry_between(when, message_id, before[message_id], after[message_id], (known, known))
         if entry is not None:
             entries.append(entry)
     _write(tx, account_id, entries)
@@ -379,7 +391,7 @@ def _remember_keywords(tx: Tx, account_id: str, flags: Iterable[Collection[str]]
 
 def _insert(tx: Tx, account_id: str, new: Sequence[Place], generation: int) -> None:
     for some in _portions(new, _AT_ONCE):
-        tx.insert_missing(places, *(_place_values(account_id, replace(place, seen=generation)) for place in some))
+        tx.insert_missing(places, *({**_place_values(account_id, place), "seen": generation} for place in some))
 
 
 def _remove(tx: Tx, account_id: str, gone: Sequence[Place]) -> None:

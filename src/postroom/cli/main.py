@@ -6,6 +6,7 @@ line that the list of commands shows.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
@@ -238,7 +239,8 @@ def main(
 def run() -> None:
     os.umask(0o077)  # whatever a command writes holds mail, or the way to it
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # else it searches every installed package for them
-    gc.set_threshold(50_000, 10, 10)  # imports make many objects, and no garbage
+    gc.set_threshold(200_000, 10, 10)  # imports make many objects, and no garbage
+    atexit.register(gc.freeze)  # else Python looks through all of them once more before it ends
     logs.configure(level="warning", format="console")
     if COMPLETION_VARIABLE in os.environ:
         from typer._completion_classes import completion_init

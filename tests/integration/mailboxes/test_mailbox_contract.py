@@ -126,6 +126,23 @@ async def test_spam_and_trash_are_listed_unless_they_are_left_out(provider: Prov
     assert await listed(provider.mailbox, label_id="SPAM") == [spam]
 
 
+@pytest.mark.req("SY-13", "IM-4")
+async def test_a_label_lists_exactly_the_messages_that_have_it(provider: Provider) -> None:
+    box = provider.mailbox
+    work = await box.create_label("Work")
+    ids = await listed(box)
+    await box.modify(ids[:2], MailboxChange(add=frozenset({"STARRED", work.id})))
+    await box.modify(ids[1:3], MailboxChange(add=frozenset({"UNREAD"})))
+    await box.modify(ids[2:4], MailboxChange(remove=frozenset({"UNREAD"})))
+    await box.modify(ids[3:4], MailboxChange(move=Move.TRASH))
+    labels = {each: (await one(box, each)).label_ids for each in await listed(box)}
+    assert {"INBOX", "STARRED", "UNREAD", "TRASH", work.id} <= {each for some in labels.values() for each in some}
+    for label in await box.labels():
+        for max_age_s in (0.0, 60.0):
+            found = set(await listed(box, label_id=label.id, max_age_s=max_age_s))
+            assert found == {each for each, some in labels.items() if label.id in some}, label.name
+
+
 @pytest.mark.req("SY-2")
 async def test_bytes_come_back_exactly_and_every_id_has_a_result_in_its_place(provider: Provider) -> None:
     ids = await listed(provider.mailbox)

@@ -38,6 +38,7 @@ from postroom.mailboxes.imap.places import (
     NEW_FOLDERS,
     SYSTEM_LABELS,
     EntryKind,
+    FlagFilter,
     FolderRole,
     Folders,
     FolderState,
@@ -47,6 +48,7 @@ from postroom.mailboxes.imap.places import (
     PlaceKey,
     by_message,
     digest,
+    flag_behind,
     header_id_for,
     header_id_of,
     is_digest,
@@ -76,6 +78,8 @@ log = logs.get(__name__)
 _BATCH = 100
 _PAGE_OF_CHANGES = 500
 _UPLOADS_AT_ONCE = 3
+_PAGES_AHEAD, _BYTES_AHEAD = 4, 16 << 20
+"""A walk reads so many pages together, where they are not larger: each folder is then opened once for all of them."""
 _FOLDERS_KNOWN_S = 10.0
 """Before a message is appended: a folder that was deleted within this time is refused by the server."""
 _LEFT_OUT = frozenset({FolderRole.TRASH, FolderRole.SPAM})
@@ -132,29 +136,32 @@ class ImapMailbox:
         flags_in = None if label_id in ("UNREAD", "STARRED") else ()
         folders = await self._session.refresh(self._lane, flags_in=flags_in, max_age_s=max_age_s)
         wanted = _folders_of(label_id, folders, everywhere=everywhere)
+        has_label = wanted is not None and all(folders[each].label_id == label_id for each in wanted)
+        is_walk = max_age_s > 0
+        together = page_size * _PAGES_AHEAD if is_walk else page_size
         if node is None:
-            source = self._by_portions(span, wanted, page_size)
+            source = self._by_portions(span, wanted, None if has_label else flag_behind(label_id), together)
         else:
             source = _one(await self._found(query, node, span, wanted, folders))
         listed: set[protocol.MessageId] = set()
         page: list[protocol.MessageId] = []
         async for some in source:
-            for start in range(0, len(some), page_size):
-                ids = await self._ids_at(some[start : start + page_size], folders, ahead=max_age_s > 0)
+            for part in portions_of(some, together, _BYTES_AHEAD):
+                ids = await self._ids_at(part, folders, ahead=is_walk)
                 fresh = [each for each in ids if each not in listed]
                 listed.update(fresh)
-                page += await self._labelled(fresh, label_id, folders)
-                if len(page) >= page_size:
+                page += fresh if has_label else await self._labelled(fresh, label_id, folders)
+                while len(page) >= page_size:
                     yield protocol.ListedPage(tuple(page[:page_size]), False, len(listed))
                     page = page[page_size:]
         yield protocol.ListedPage(tuple(page), True, len(listed))
 
     async def _by_portions(
-        self, span: protocol.Span | None, folder_ids: Collection[str] | None, most: int
+        self, span: protocol.Span | None, folder_ids: Collection[str] | None, flag: FlagFilter | None, most: int
     ) -> AsyncIterator[Sequence[Place]]:
         """All places, as many at a time as a page has: a mailbox may have more than fit into memory."""
         last: Place | None = None
-        while some := await self._store.listed(span, folder_ids, after=last, most=most):
+        while some := await self._store.listed(span, folder_ids, after=last, most=most, flag=flag):
             yield some
             last = some[-1]
             if len(some) < most:

@@ -235,16 +235,41 @@ def _all_mail_of_gmail(folders: Folders) -> FolderState | None:
 def labels_of(places: Iterable[Place], folders: Folders) -> frozenset[LabelId]:
     """The labels of one message. What was read or starred in one folder is read or starred."""
     listed = list(places)
-    flags = frozenset().union(*(place.flags for place in listed)) if listed else frozenset[str]()
+    if not listed:
+        return frozenset()
+    flags = frozenset[str]().union(*(place.flags for place in listed))
     labels = {folders[place.folder_id].label_id for place in listed if place.folder_id in folders}
     found = {label for label in labels if label is not None}
     found |= {KEYWORD + flag for flag in flags if is_label(flag)}
     found |= {label.id for label in _without_folder(flags, folders)}
-    if listed and SEEN not in flags:
+    if SEEN not in flags:
         found.add(UNREAD)
     if FLAGGED in flags:
         found.add(STARRED)
     return frozenset(found)
+
+
+@dataclass(frozen=True, slots=True)
+class FlagFilter:
+    """Narrows a listing of places."""
+
+    text: str
+    """In the flags, with a space before and after each."""
+    is_there: bool = True
+    """Of messages that have it at some place, or whose bytes were not read yet; else the places without it."""
+
+
+def flag_behind(label_id: LabelId | None) -> FlagFilter | None:
+    """What lets through every message that has this label, where no folder makes the label."""
+    if label_id == UNREAD:
+        return FlagFilter(f" {SEEN} ", is_there=False)
+    if label_id == STARRED:
+        return FlagFilter(f" {FLAGGED} ")
+    if label_id in SYSTEM_LABELS or label_id == IMPORTANT:
+        return FlagFilter(f" {GMAIL_LABEL}")
+    if label_id is not None and label_id.startswith((KEYWORD, GMAIL_LABEL)):
+        return FlagFilter(f" {label_id.removeprefix(KEYWORD)} ")
+    return None
 
 
 def is_label(flag: str) -> bool:
@@ -498,9 +523,11 @@ class PlaceStore(Protocol):
         after: Place | None = None,
         most: int | None = None,
         header_id: str | None = None,
+        flag: FlagFilter | None = None,
     ) -> Sequence[Place]:
         """Places received within the span and in one of these folders, newest first; those that follow upon `after`,
-        and no more than `most`; with a `header_id` only those that have it or none."""
+        and no more than `most`; with a `header_id` only those that have it or none; with a `flag` those it lets
+        through."""
 
     async def unknown(self, *, since: int | None = None, sizes: Collection[int] | None = None) -> Sequence[Place]:
         """Places without a message: first seen after a generation, or of one of these sizes."""

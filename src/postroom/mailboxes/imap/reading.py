@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from postroom.domain.errors import PostroomError
@@ -35,6 +35,8 @@ _BYTES_AT_ONCE = 8 << 20
 _BYTES_AHEAD = 2 << 20
 """Of one folder. All folders together should fit into the spool."""
 _RECORDED_AT_ONCE = 400
+_CONNECTIONS = 2
+"""Folders are read on so many at once; one of the pool's is left for what a person asks for meanwhile."""
 _OF_ALL = (MailboxThrottled, Unreachable, LoginNeeded, LabelGone)
 """Errors that are no message's own."""
 
@@ -96,6 +98,13 @@ class RawSpool:
         self._file.close()
 
 
+async def side_by_side(work: Callable[[], Awaitable[None]], at_once: int) -> None:
+    """Run `work` so many times at once. Raises an error when all of them have ended."""
+    for error in await asyncio.gather(*(work() for _ in range(at_once)), return_exceptions=True):
+        if error is not None:
+            raise error
+
+
 class BytesReader:
     """`connect` gives a connection for a block, one that has the folder selected if there is one."""
 
@@ -122,16 +131,29 @@ class BytesReader:
         """
         known: dict[PlaceKey, MessageId] = {}
         read: list[IdentifiedPlace] = []
+        left = _portions(places, folders)
+
+        async def record() -> None:
+            full = read[:]
+            read.clear()
+            known.update(await self._record(full))
+
+        async def work() -> None:
+            try:
+                for folder, some in left:
+                    read.extend(self._identified(folder, some, await self._read(folder, some, b"BODY.PEEK[]")))
+                    if len(read) >= _RECORDED_AT_ONCE:
+                        await record()
+            finally:
+                left.close()  # after an error the others begin nothing new
+
         try:
-            for folder, some in _portions(places, folders):
-                read += self._identified(folder, some, await self._read(folder, some, b"BODY.PEEK[]"))
-                if len(read) >= _RECORDED_AT_ONCE:
-                    known |= await self._record(read)
-                    read = []
+            await side_by_side(work, _CONNECTIONS)
         except PostroomError:
-            await self._record(read)
+            await record()
             raise
-        return known | await self._record(read)
+        await record()
+        return known
 
     async def _following(self, places: Sequence[Place]) -> list[Place]:
         """The next unread places of the folders that have few among these."""
@@ -294,12 +316,14 @@ def _body(items: FetchedItems) -> bytes | None:
     return None
 
 
-def portions_of(places: Sequence[Place]) -> list[list[Place]]:
+def portions_of(
+    places: Sequence[Place], most: int = _MOST_AT_ONCE, most_bytes: int = _BYTES_AT_ONCE
+) -> list[list[Place]]:
     """So many that are well read at once: few in number, and small together."""
     portions: list[list[Place]] = []
     size = 0
     for place in places:
-        if not portions or len(portions[-1]) >= _MOST_AT_ONCE or size + place.size > _BYTES_AT_ONCE:
+        if not portions or len(portions[-1]) >= most or size + place.size > most_bytes:
             portions.append([])
             size = 0
         portions[-1].append(place)
@@ -307,7 +331,7 @@ def portions_of(places: Sequence[Place]) -> list[list[Place]]:
     return portions
 
 
-def _portions(places: Sequence[Place], folders: Folders) -> Iterator[tuple[FolderState, list[Place]]]:
+def _portions(places: Sequence[Place], folders: Folders) -> Generator[tuple[FolderState, list[Place]]]:
     """By folder; without places of a numbering that is past."""
     by_folder: dict[str, list[Place]] = defaultdict(list)
     for place in places:

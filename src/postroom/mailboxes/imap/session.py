@@ -31,7 +31,7 @@ from postroom.mailboxes.imap.folders import (
     plan_folders,
 )
 from postroom.mailboxes.imap.places import FolderChange, Folders, FolderState, PlaceStore
-from postroom.mailboxes.imap.reading import BytesReader, Connect, RawSpool
+from postroom.mailboxes.imap.reading import BytesReader, Connect, RawSpool, side_by_side
 from postroom.mailboxes.limiter import Limiter
 from postroom.mailboxes.ports import PriorityLane
 from postroom.telemetry import logs
@@ -39,6 +39,8 @@ from postroom.telemetry import logs
 log = logs.get(__name__)
 
 _LONGEST_PAUSE_S = 60.0
+_WORTH_ANOTHER = 8
+"""So many folders to look into are worth the login of a second connection."""
 _ATTEMPTS = 4
 _OWN_TROUBLE = (LabelGone, PermissionMissing, CallRefused)
 """Of one folder, which then stays as it is known."""
@@ -252,16 +254,23 @@ class ImapSession:
     async def _look_into(
         self, lane: PriorityLane, folders: Sequence[tuple[FolderState, bool]], flags_in: Collection[str] | None
     ) -> list[FolderChange]:
-        """One after the other on one connection. `folders` are those to look into, and whether each was renamed."""
+        """One after the other on each connection. `folders` are those to look into, and whether each was renamed."""
         found: list[FolderChange] = []
         left = deque(folders)
-        while left:
-            async with self.connect(lane, left[0][0].wire) as connection:
-                while left and connection.is_open:
-                    folder, is_renamed = left.popleft()
-                    with_flags = flags_in is None or folder.id in flags_in
-                    change = await self._look(connection, folder, is_renamed, with_flags)
-                    found += [] if change is None else [change]
+
+        async def work() -> None:
+            try:
+                while left:
+                    async with self.connect(lane, left[0][0].wire) as connection:
+                        while left and connection.is_open:
+                            folder, is_renamed = left.popleft()
+                            with_flags = flags_in is None or folder.id in flags_in
+                            change = await self._look(connection, folder, is_renamed, with_flags)
+                            found.extend([] if change is None else [change])
+            finally:
+                left.clear()  # after an error the others begin nothing new
+
+        await side_by_side(work, 2 if len(folders) >= _WORTH_ANOTHER else 1)
         return found
 
     async def _look(
