@@ -9,8 +9,9 @@ import re
 import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import islice, pairwise
 from typing import NamedTuple, TypeVar
 
@@ -26,8 +27,10 @@ _MOST_PLACES = 64
 _EARLY = 4_000
 _MOST_WORDS = 12  # of a phrase; so that looking for it takes no longer than reading
 _LETTER = rf"[^\W_{SPACELESS}]"  # of a word between spaces
-_USUAL_LETTER = r"[^\W_]"
-"""The same in a text that has none of the others; its patterns are made in a fiftieth of the time."""
+_STAND_IN = "À"
+"""For a character of a script without spaces, where it only matters that it ends a word; folded text has none."""
+_USUAL_LETTER = rf"[^\W_{_STAND_IN}]"
+"""The same in a text with such stand-ins; its patterns are made in a fiftieth of the time."""
 _RUN = re.compile(rf"[{SPACELESS}]+")
 _PIECE = re.compile(rf"{_RUN.pattern}|{_LETTER}+")
 _LIGATURES = {"ffi": "\ufb03", "ffl": "\ufb04", "ff": "\ufb00", "fi": "\ufb01", "fl": "\ufb02", "ss": "\u00df"}
@@ -47,6 +50,8 @@ class Phrase(NamedTuple):
 
     pieces: tuple[str, ...]
     is_prefix: bool
+    has_runs: bool
+    """Of a script without spaces."""
 
 
 Phrases = tuple[Phrase, ...]
@@ -123,11 +128,11 @@ def _of_attachments(attachments: Iterable[tuple[str, str]], phrases: Phrases) ->
 def _found(body: str, phrases: Phrases) -> list[_Place]:
     """In the order of the text; where two overlap, the one that begins first."""
     folded = _folded(body)
-    letter = _LETTER if _has_runs(folded) else _USUAL_LETTER
+    words = _without_runs(folded)
     places = [
         _Place(match.start(), number, match.end())
         for number, phrase in enumerate(phrases)
-        for match in islice(_pattern(phrase, letter).finditer(folded), _MOST_PLACES)
+        for match in islice(_pattern(phrase).finditer(folded if phrase.has_runs else words), _MOST_PLACES)
     ]
     return _apart(sorted(places))[:_MOST_PLACES] if len(phrases) > 1 else places
 
@@ -150,17 +155,23 @@ def _found_early(body: str, phrases: Phrases) -> list[_Place]:
 
 def _phrases(phrases: Sequence[Text]) -> Phrases:
     pieces = [(_PIECE.findall(_folded(usual_forms(phrase.words))), phrase.is_prefix) for phrase in phrases]
-    return tuple(Phrase(tuple(some[:_MOST_WORDS]), is_prefix) for some, is_prefix in pieces if some)
+    return tuple(_phrase(some[:_MOST_WORDS], is_prefix) for some, is_prefix in pieces if some)
 
 
-def _has_runs(folded: str) -> bool:
-    """Whether a text has characters of a script without spaces."""
-    return not folded.isascii() and _RUN.search("".join(set(_not_ascii(folded)))) is not None
+def _phrase(pieces: Sequence[str], is_prefix: bool) -> Phrase:
+    return Phrase(tuple(pieces), is_prefix, any(map(_is_run, pieces)))
+
+
+def _without_runs(folded: str) -> str:
+    """With stand-ins for the characters of scripts without spaces."""
+    if folded.isascii() or _RUN.search("".join(set(_not_ascii(folded)))) is None:
+        return folded
+    return _RUN.sub(lambda run: _STAND_IN * len(run[0]), folded)
 
 
 @lru_cache(1_024)
-def _pattern(phrase: Phrase, letter: str) -> re.Pattern[str]:
-    return re.compile(_spelled(phrase.pieces, phrase.is_prefix, letter))
+def _pattern(phrase: Phrase) -> re.Pattern[str]:
+    return re.compile(_spelled(phrase.pieces, phrase.is_prefix, _LETTER if phrase.has_runs else _USUAL_LETTER))
 
 
 def _spelled(pieces: Sequence[str], is_prefix: bool, letter: str) -> str:
@@ -256,14 +267,23 @@ _FOLD = _Fold()
 def _folded(text: str) -> str:
     if text.isascii():
         return text.lower()
+    with suppress(UnicodeEncodeError):
+        return text.encode("latin-1").translate(_latin_fold()).decode("latin-1")
     foreign = _not_ascii(text)
     characters = set(foreign)
     if len(foreign) > _FEW * len(text) or len(characters) > _MOST_REPLACED:
         return text.translate(_FOLD)
     text = text.encode("utf-8", "surrogatepass").lower().decode("utf-8", "surrogatepass")  # ASCII alone
     for character in characters:  # one after the other, since folding what is folded changes nothing
-        text = text.replace(character, _FOLD[ord(character)])
+        if (base := _FOLD[ord(character)]) != character:
+            text = text.replace(character, base)
     return text
+
+
+@cache
+def _latin_fold() -> bytes:
+    """For the characters of Latin-1, which all become characters of Latin-1."""
+    return "".join(_FOLD[code] for code in range(256)).encode("latin-1")
 
 
 def _not_ascii(text: str) -> str:

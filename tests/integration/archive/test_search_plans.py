@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 from postroom.archive.folding import LabelIndex, fold, without_spam_and_trash
 from postroom.archive.messages import ShardName
-from postroom.archive.shards.searching import SearchReader
+from postroom.archive.shards import reader
+from postroom.archive.shards.searching import SearchReader, search_shards
 from postroom.archive.shards.selecting import selects
+from postroom.archive.shards.shard_file import open_for_reading
 from postroom.mail.query import parse
 from postroom.sim.gmail.generated import GeneratedMailbox
 from tests.support.archives import ACCOUNT, fill_shards, from_source
@@ -93,3 +96,25 @@ def test_spam_and_trash_are_looked_up_only_of_what_the_index_leaves(root: Path, 
     assert "MERGE (INTERSECT)" in steps
     assert looked_up
     assert min(looked_up) > steps.index("SCAN driver")
+
+
+@pytest.mark.parametrize(("query", "most"), [("in:inbox", 3), ("example", 4)])
+def test_a_page_takes_few_statements_a_shard(
+    root: Path, query: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Has it changed; the newest; those messages; and the texts of attachments, where words are not in a body."""
+    statements: list[str] = []
+
+    def traced(path: Path) -> sqlite3.Connection:
+        connection = open_for_reading(path)
+        connection.set_trace_callback(statements.append)
+        return connection
+
+    monkeypatch.setattr(reader, "open_for_reading", traced)
+    with search_shards(root) as search:
+        search.search(query, limit=5)
+        statements.clear()
+        page = search.search(query, limit=5)
+    assert {hit.message.shard for hit in page.hits} == {f"{ACCOUNT}/2026.db"}
+    assert not all(hit.snippet.marks for hit in page.hits)
+    assert len([one for one in statements if not one.startswith("--")]) == most  # others are the index's own

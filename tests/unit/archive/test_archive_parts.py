@@ -218,17 +218,32 @@ def test_folding_gives_one_character_for_each_whether_few_or_most_are_foreign(fo
         assert snippets._folded(some + "A" * 9 * foreign) == some.translate(snippets._FOLD) + "a" * 9 * foreign
 
 
-@given(st.text("aAéßﬁ_-. İ日กé\u0301b"), st.lists(st.sampled_from(["a", "ab", "a b", "fi", "b*", "日b"]), min_size=1))
-def test_a_text_without_scripts_that_need_no_spaces_is_looked_at_with_simpler_patterns(
+@given(st.text("aAéßﬁ_-. İ日กé\u0301bÀ"), st.lists(st.sampled_from(["a", "ab", "a b", "fi", "b*", "a b*"]), min_size=1))
+def test_words_are_looked_for_with_simpler_patterns_beside_scripts_that_need_no_spaces(
     text: str, queries: list[str]
 ) -> None:
     folded = snippets._folded(text)
-    assert snippets._has_runs(folded) == ("日" in text or "ก" in text)
-    usual = folded.replace("日", "-").replace("ก", "-")
+    words = snippets._without_runs(folded)
+    assert (words != folded) == ("日" in text or "ก" in text)
+    assert len(words) == len(folded)
     for phrase in snippets._phrases([Text(TextField.ANY, query) for query in queries]):
-        patterns = [snippets._pattern(phrase, letter) for letter in (snippets._LETTER, snippets._USUAL_LETTER)]
-        found = [[match.span() for match in pattern.finditer(usual)] for pattern in patterns]
-        assert found[0] == found[1]
+        exact = re.compile(snippets._spelled(phrase.pieces, phrase.is_prefix, snippets._LETTER))
+        usual = snippets._pattern(phrase)
+        assert len(usual.pattern) < 100  # the class of all those scripts takes over a millisecond to compile
+        found = [match.span() for match in usual.finditer(words)]
+        assert found == [match.span() for match in exact.finditer(folded)]
+
+
+@pytest.mark.parametrize("query", ["ann日", "日 ann", "日", "ann"])
+def test_a_phrase_of_both_kinds_of_scripts_is_marked(query: str) -> None:
+    [phrase] = snippets._phrases([Text(TextField.ANY, query)])
+    shown = snippets.snippet("xann 日 ann日 Ann本", (phrase,))
+    assert shown.marks
+    assert {shown.text[start:end].lower().replace(" ", "") for start, end in shown.marks} == {query.replace(" ", "")}
+
+
+def test_no_folded_text_has_the_letter_that_stands_for_scripts_without_spaces() -> None:
+    assert snippets._STAND_IN not in {snippets._FOLD[code] for code in range(0x110000)}
 
 
 def test_letters_beside_a_script_without_spaces_end_a_word() -> None:

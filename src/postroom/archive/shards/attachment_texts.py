@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -113,25 +114,22 @@ def texts_in(shard: AskedShard, row_ids: Sequence[int]) -> dict[int, list[tuple[
     """Of these messages, the file name and text of each attachment that has some."""
     if not row_ids or not shard.has_attachment_texts():
         return {}
-    marks = ", ".join("?" * len(row_ids))
-    joined = dict(
-        shard.query(
-            f"SELECT id, attachments FROM texts WHERE id IN ({marks}) AND attachments IS NOT NULL", tuple(row_ids)
-        )
+    in_order = (
+        "SELECT a.filename, r.length FROM readings r JOIN attachments a USING (id, number) WHERE r.id = texts.id "
+        "ORDER BY number"
     )
-    names: dict[int, list[str]] = {row_id: [] for row_id in joined}
-    lengths: dict[int, list[int]] = {row_id: [] for row_id in joined}
-    for row_id, name, length in shard.query(
-        "SELECT id, a.filename, r.length FROM readings r JOIN attachments a USING (id, number) "
-        f"WHERE id IN ({', '.join('?' * len(joined))}) ORDER BY id, number",
-        tuple(joined),
-    ):
-        names[row_id].append(name)
-        lengths[row_id].append(length)
-    return {
-        row_id: [each for each in zip(names[row_id], cut_text(text, lengths[row_id]), strict=True) if each[1]]
-        for row_id, text in joined.items()
-    }
+    rows = shard.query(
+        f"SELECT id, attachments, (SELECT json_group_array(json_array(filename, length)) FROM ({in_order})) FROM texts "
+        f"WHERE id IN ({', '.join('?' * len(row_ids))}) AND attachments IS NOT NULL",
+        tuple(row_ids),
+    )
+    return {row_id: _cut(joined, json.loads(readings)) for row_id, joined, readings in rows}
+
+
+def _cut(joined: str, readings: Sequence[tuple[str, int]]) -> list[tuple[str, str]]:
+    """By attachment, given by its file name and how long its text is."""
+    texts = cut_text(joined, [length for _, length in readings])
+    return [(name, text) for (name, _), text in zip(readings, texts, strict=True) if text]
 
 
 def coverage_of(shard: AskedShard, version: int = EXTRACTOR_VERSION) -> TextCoverage:

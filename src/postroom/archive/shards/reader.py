@@ -108,6 +108,7 @@ class ShardReader:
         self._shard = str(name)
         self._path = path or path_of(root, name)
         self._connection = open_for_reading(self._path)
+        self._has_attachment_texts = False
 
     def close(self) -> None:
         self._connection.close()
@@ -136,8 +137,9 @@ class ShardReader:
         return {message.row_id: message for message in map(self.read_row, rows)}
 
     def has_attachment_texts(self) -> bool:
-        """Whether the shard can hold texts of attachments; the writer may change that at any time."""
-        return has_attachment_texts(self._connection)
+        """Whether the shard can hold texts of attachments; the writer may change that at any time, but not back."""
+        self._has_attachment_texts = self._has_attachment_texts or has_attachment_texts(self._connection)
+        return self._has_attachment_texts
 
     def version(self) -> int:
         return version_of(self._connection)
