@@ -30,6 +30,7 @@ from postroom.archive.messages import (
     TextRow,
 )
 from postroom.archive.preparing import PreparedMail
+from postroom.archive.reader import MessageContent
 from postroom.archive.search import Search
 from postroom.archive.statistics import ShardStatistics
 from postroom.archive.status import Progress, Repair, ShardInfo, SyncMark, VerifyReport
@@ -85,6 +86,10 @@ class MailReader(Protocol):
 
     def body_of(self, message: ArchivedMessage) -> str:
         """The text that the search index was made from."""
+
+    def contents_of(self, messages: Sequence[ArchivedMessage]) -> dict[str, MessageContent]:
+        """Headers and body of many messages of one account together, by key. Large ones are left out, and those that
+        cannot be read: each is to be read by itself."""
 
     def attachments_of(self, message: ArchivedMessage) -> Iterator[ArchivedAttachment]: ...
 

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from postroom.archive.messages import ArchivedMessage, Provenance
-from postroom.archive.preparing import Cut, join
+from postroom.archive.preparing import LARGE_BYTES, Cut, Packed, join, unpack
 from postroom.domain.errors import Fatal
 from postroom.mail.headers import Headers
 from postroom.mail.parsing import ParsedMail
@@ -68,6 +70,22 @@ def whole_message(rest: bytes, cuts: Sequence[Cut], sha256: bytes, row_id: int, 
     return whole
 
 
+@dataclass(frozen=True, slots=True)
+class MessageContent:
+    headers: Headers
+    body: str
+    """The text that the search index was made from."""
+
+
+class PackedMail(NamedTuple):
+    """What is stored of a message from which nothing was cut out."""
+
+    message: ArchivedMessage
+    packed: Packed
+    sha256: bytes
+    body: str
+
+
 class ArchiveReader(ABC):
     """The part of `MailReader` that follows from finding a message and reading its bytes."""
 
@@ -83,6 +101,18 @@ class ArchiveReader(ABC):
     def raw(self, email: str, key: str) -> bytes | None:
         found = self.message(email, key)
         return None if found is None else self.raw_of(found)
+
+    @abstractmethod
+    def _packed(self, messages: Sequence[ArchivedMessage]) -> Iterator[PackedMail]: ...
+
+    def contents_of(self, messages: Sequence[ArchivedMessage]) -> dict[str, MessageContent]:
+        found: dict[str, MessageContent] = {}
+        with suppress(Fatal):  # what is left out is read by itself, which says why
+            for each in self._packed([message for message in messages if message.size < LARGE_BYTES]):
+                with suppress(Fatal):
+                    raw = whole_message(unpack(each.packed), (), each.sha256, each.message.row_id, each.message.shard)
+                    found[each.message.key] = MessageContent(read_headers(raw), each.body)
+        return found
 
     def headers_of(self, message: ArchivedMessage) -> Headers:
         return read_headers(self.raw_of(message))

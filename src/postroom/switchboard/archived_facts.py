@@ -20,6 +20,7 @@ from postroom.archive.messages import (
     StoreOutcome,
     account_name,
 )
+from postroom.archive.reader import MessageContent
 from postroom.archive.service import AccountStore, ArchiveService
 from postroom.domain.envelope import (
     LARGEST_RAW,
@@ -137,23 +138,33 @@ class _FactsReader:
                 keys[account][number] = mine.key if mine else _key(envelope)
         for account, wanted in keys.items():
             archived = self.reader.find_many(account, list(wanted.values()))
+            contents = self._contents(list(archived.values()))
             for number, key in wanted.items():
                 envelope = envelopes[number]
                 assert envelope is not None  # noqa: S101 (only those have keys)
-                found[number] = self._judged(envelope, archived.get(key), fresh.get(number))
+                found[number] = self._judged(envelope, archived.get(key), contents.get(key), fresh.get(number))
         for number, envelope in enumerate(envelopes):
             if envelope is not None and found[number] is None and isinstance(envelope.payload.raw, ArchivedRaw):
                 found[number] = _missing(envelope)
         return found
 
+    def _contents(self, messages: Sequence[ArchivedMessage]) -> Mapping[str, MessageContent]:
+        """Of those whose headers are not in memory, so that a batch is one query and not two for each message."""
+        unknown = [message for message in messages if self.archive.recent.get(message.sha256) is None]
+        return self.reader.contents_of(unknown) if len(unknown) > 1 else {}
+
     def _judged(
-        self, envelope: Envelope, message: ArchivedMessage | None, fresh: StoredMessage | BadInput | None
+        self,
+        envelope: Envelope,
+        message: ArchivedMessage | None,
+        content: MessageContent | None,
+        fresh: StoredMessage | BadInput | None,
     ) -> ArchivedFacts | BadInput | None:
         """An exception while one message is read refuses that message only."""
         if message is None:
             return None
         try:
-            facts = self._judge(envelope, message)
+            facts = self._judge(envelope, message, content)
         except Retryable:
             raise
         except Exception as error:
@@ -163,11 +174,13 @@ class _FactsReader:
         is_new = fresh.outcome is StoreOutcome.STORED
         return replace(facts, brought_by_ingest=is_new and envelope.payload.raw is not None, trouble=fresh.trouble)
 
-    def _judge(self, envelope: Envelope, message: ArchivedMessage) -> ArchivedFacts | BadInput:
+    def _judge(
+        self, envelope: Envelope, message: ArchivedMessage, content: MessageContent | None
+    ) -> ArchivedFacts | BadInput:
         payload = envelope.payload
         if isinstance(payload.raw, ArchivedRaw) and payload.raw.sha256 != message.sha256:
             return BadInput("payload.raw.sha256", "is not the hash of what the archive holds under this key")
-        headers = self.archive.headers_of(self.reader, message)
+        headers = content.headers if content else self.archive.headers_of(self.reader, message)
         if payload.raw is None:
             return ArchivedFacts(message, triage_headers(headers), "")
         # Of what is given by reference, only the archive's text counts, so that the route does not matter. A
@@ -177,7 +190,7 @@ class _FactsReader:
         return ArchivedFacts(
             message=message,
             headers=triage_headers(headers),
-            text=own_words or self.reader.body_of(message)[:LONGEST_TEXT],
+            text=own_words or (content.body if content else self.reader.body_of(message))[:LONGEST_TEXT],
             attachments=own_files or self._attachments(message),
             category=_category(
                 self.categories,

@@ -21,7 +21,7 @@ from sqlalchemy import delete, func, select
 
 from postroom import audit
 from postroom.audit import Actor
-from postroom.db import Tx
+from postroom.db import Prepared, Tx
 from postroom.db.database import insert
 from postroom.db.tables.mail import category_corrections as table
 from postroom.db.tables.mail import policy_rules
@@ -133,11 +133,11 @@ class CategoryCorrection:
     created_at: datetime
 
 
-_CORRECTED = select(table.c.sender, table.c.category)
+_CORRECTED = Prepared(select(table.c.sender, table.c.category))
 
 
 def corrected_senders(tx: Tx) -> Mapping[str, str]:
-    return {sender: category for sender, category in tx.execute(_CORRECTED)}
+    return {sender: category for sender, category in tx.run(_CORRECTED, {})}
 
 
 def list_corrections(tx: Tx) -> list[CategoryCorrection]:

@@ -6,7 +6,8 @@ request id. One wrong envelope does not affect the others of its batch.
 
 from __future__ import annotations
 
-from collections import defaultdict
+import json
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,8 +25,8 @@ from postroom.archive.messages import ArchivedMessage
 from postroom.archive.service import ArchiveService
 from postroom.contract.mail import IngestResult, RefusalDetail
 from postroom.db import Database, Dialect, Prepared, Tx
-from postroom.db.database import insert_for
-from postroom.db.tables.mail import contacts, ingest_inbox, messages, pruned_messages
+from postroom.db.database import driver_sql, insert_for
+from postroom.db.tables.mail import ingest_inbox, messages
 from postroom.db.tables.restores import restore_items, restore_runs
 from postroom.domain.actions import ItemState
 from postroom.domain.envelope import Envelope, IngestionTier, parse_envelope
@@ -55,14 +56,15 @@ class EnvelopeOutcome(StrEnum):
 _envelopes = meter.create_counter("postroom.switchboard.ingest.envelopes", description="envelopes, by their outcome")
 
 
-def count_envelopes(envelope: Envelope | None, outcome: EnvelopeOutcome) -> None:
+def _labels(envelope: Envelope | None, outcome: EnvelopeOutcome) -> tuple[tuple[str, str], ...]:
+    """What an envelope is counted by."""
+    said = ("outcome", outcome.value)
     if envelope is None:
-        _envelopes.add(1, {"outcome": outcome.value})
-        return
+        return (said,)
     control = envelope.control
     lane = "live" if control.backfill_job_id is None else "backfill"
-    tiers = {"policy_tier": control.policy_tier.value, "ingestion_tier": control.ingestion_tier.value}
-    _envelopes.add(1, {"outcome": outcome.value, "lane": lane, **tiers})
+    tiers = ("policy_tier", control.policy_tier.value), ("ingestion_tier", control.ingestion_tier.value)
+    return said, ("lane", lane), *tiers
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +159,12 @@ class Delivery:
 
 # Made once: to build a statement takes longer than to run it.
 _WANTED: BindParameter[Any] = bindparam("wanted", expanding=True)
-_CONTACTS_AMONG = select(contacts.c.address).where(contacts.c.address.in_(_WANTED))
-_REQUESTS_AMONG = [
-    select(table.c.idempotency_key, table.c.request_id).where(table.c.idempotency_key.in_(_WANTED))
-    for table in (ingest_inbox, pruned_messages)
-]
-
-
+_CONTACTS_AMONG = "SELECT address FROM contacts WHERE address"
+# In this order: what is removed in between was in the first when that was read.
+_REQUESTS_AMONG = (
+    "SELECT idempotency_key, request_id FROM ingest_inbox WHERE idempotency_key",
+    "SELECT idempotency_key, request_id FROM pruned_messages WHERE idempotency_key",
+)
 _INBOX_ENTRY = Prepared(ingest_inbox.insert())
 _PUT_BACK_AMONG = (
     select(restore_runs.c.target_account_id, restore_items.c.sha256, restore_items.c.wire_sha256)
@@ -178,19 +179,30 @@ def _insert_new(dialect: Dialect) -> Prepared:
     return Prepared(insert_for(dialect, messages).on_conflict_do_nothing(index_elements=["idempotency_key"]))
 
 
+@cache
+def _query_among(dialect: Dialect, query: str) -> str:
+    is_among = "= ANY(:wanted)" if dialect is Dialect.POSTGRESQL else "IN (SELECT value FROM json_each(:wanted))"
+    return driver_sql(dialect, f"{query} {is_among}")
+
+
+def _among(tx: Tx, query: str, wanted: list[str]) -> Sequence[Sequence[Any]]:
+    """The rows of a query whose last column is one of these."""
+    given = wanted if tx.dialect is Dialect.POSTGRESQL else json.dumps(wanted)
+    return tx.rows(_query_among(tx.dialect, query), {"wanted": given})
+
+
 def known_contacts(tx: Tx, senders: Iterable[str]) -> set[str]:
     """Those of the senders who are the owner's contacts, as given."""
     asked = {canonical_address(sender): sender for sender in senders}
-    return {asked[address] for (address,) in tx.execute(_CONTACTS_AMONG, {"wanted": sorted(asked)})}
+    return {asked[address] for (address,) in _among(tx, _CONTACTS_AMONG, sorted(asked))}
 
 
 def known_requests(tx: Tx, keys: Sequence[str]) -> dict[str, str]:
     """The first request of each key that was ingested before, also of mail that retention has removed since."""
     wanted = sorted(set(keys))
     found: dict[str, str] = {}
-    # In this order: what is removed in between was in the first when that was read.
     for query in _REQUESTS_AMONG:
-        found |= {str(key): str(request_id) for key, request_id in tx.execute(query, {"wanted": wanted})}
+        found |= {str(key): str(request_id) for key, request_id in _among(tx, query, wanted)}
     return found
 
 
@@ -532,5 +544,6 @@ def _classify(row: Mapping[str, Any]) -> NewJob:
 
 
 def _count(envelopes: Sequence[Envelope | None], results: Sequence[IngestOutcome]) -> None:
-    for envelope, result in zip(envelopes, results, strict=True):
-        count_envelopes(envelope, outcome_of(result))
+    """Those that are counted alike together: in a batch these are nearly all."""
+    for labels, count in Counter(map(_labels, envelopes, map(outcome_of, results))).items():
+        _envelopes.add(count, dict(labels))

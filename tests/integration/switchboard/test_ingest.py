@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -21,6 +21,7 @@ from postroom.actions.restore.items import wire_sha256
 from postroom.actions.restore.runs import RestoreOrder
 from postroom.archive.messages import ShardName, path_of
 from postroom.archive.service import RecentHeaders
+from postroom.archive.shards.reader import ShardReader
 from postroom.audit import SYSTEM
 from postroom.db import Database, Tx, connect
 from postroom.db.tables.mail import contacts, ingest_inbox, messages
@@ -184,6 +185,27 @@ async def test_a_damaged_message_of_the_archive_does_not_sink_the_others(bench: 
     assert refused == {"a30": "payload"}
     texts = {row.external_event_id: row.normalized_text.strip() for row in await stored(bench)}
     assert texts == {key: f"Letter {key}" for key in keys if key != "a30"}
+
+
+async def test_a_batch_of_references_reads_the_archive_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    query = ShardReader.query
+
+    def counted(shard: ShardReader, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        asked.append(sql)
+        return query(shard, sql, parameters)
+
+    keys = [f"a{number:02}" for number in range(60)]
+    async with bench.client() as call:
+        mails = [mail(key, plain_letter(f"Letter {key}", message_id=f"<{key}@x>"), ["INBOX"]) for key in keys]
+        proofs = (await call("archive.store", endpoint_identity=ME, messages=mails))["stored"]
+        bench.archive.recent = RecentHeaders()  # as long after it was stored
+        monkeypatch.setattr(ShardReader, "query", counted)
+        sent = [envelope(each["key"], raw={"key": each["key"], "sha256": each["sha256"]}) for each in proofs]
+        await call("ingest", {"envelopes": sent})
+    assert len(asked) == 3, "which there are, what they are, and whether anything changed meanwhile"
+    texts = {row.external_event_id: row.normalized_text.strip() for row in await stored(bench)}
+    assert texts == {key: f"Letter {key}" for key in keys}
 
 
 async def test_mail_of_one_tier_is_queued_in_the_order_in_which_it_was_accepted(bench: Bench) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import uuid
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -22,6 +24,16 @@ def test_ids_are_version_7_and_sort_in_the_order_in_which_they_were_made() -> No
     assert len(set(ids)) == len(ids)
     made = uuid.UUID(ids[0])
     assert (made.version, made.variant) == (7, uuid.RFC_4122)
+
+
+def test_a_forked_process_makes_other_ids_than_its_parent() -> None:
+    """The part of an id that is random is drawn ahead."""
+    program = (
+        "import os\nfrom postroom.domain.ids import new_id\nnew_id()\nif (child := os.fork()) == 0:\n"
+        "    print(new_id()[19:], flush=True)\n    os._exit(0)\nos.waitpid(child, 0)\nprint(new_id()[19:])"
+    )
+    made = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
+    assert len(made) == len(set(made)) == 2
 
 
 def test_an_id_from_a_person_is_brought_to_its_canonical_form_or_refused() -> None:

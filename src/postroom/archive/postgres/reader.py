@@ -35,7 +35,7 @@ from postroom.archive.postgres.connections import ArchiveConnections, ArchiveSes
 from postroom.archive.postgres.insertion import message_hash
 from postroom.archive.postgres.schema import find_account, partition_of, partitions
 from postroom.archive.preparing import Cut, Packed, unpack
-from postroom.archive.reader import FACTS, PORTION, ArchiveReader, archived_message, whole_message
+from postroom.archive.reader import FACTS, PORTION, ArchiveReader, PackedMail, archived_message, whole_message
 from postroom.domain.errors import Fatal
 from postroom.mail.parsing import UNREADABLE
 from postroom.reading.documents import EXTRACTOR_VERSION
@@ -141,6 +141,15 @@ class PostgresArchiveReader(ArchiveReader):
     def raw_of(self, message: ArchivedMessage) -> bytes:
         with self._connections.session() as session:
             return raw_of(session, self._number(session, message), message.row_id)
+
+    def _packed(self, messages: Sequence[ArchivedMessage]) -> Iterator[PackedMail]:
+        sql = "SELECT id, codec, data, sha256, body FROM archive.messages WHERE account = %s AND id = ANY(%s)"
+        if not messages:
+            return
+        mine = {message.row_id: message for message in messages}
+        for _, rows in self._of_accounts(messages[0].account, sql, list(mine)):
+            for row_id, codec, data, sha256, body in rows:
+                yield PackedMail(mine[row_id], Packed(codec, data), sha256, body or "")
 
     def senders_of(self, message: ArchivedMessage) -> tuple[str, ...]:
         found: list[str] = []

@@ -45,7 +45,7 @@ from postroom.archive.messages import (
     wanted_by,
 )
 from postroom.archive.preparing import Cut, Packed, unpack
-from postroom.archive.reader import FACTS, PORTION, ArchiveReader, archived_message, whole_message
+from postroom.archive.reader import FACTS, PORTION, ArchiveReader, PackedMail, archived_message, whole_message
 from postroom.archive.shards import attachment_texts
 from postroom.archive.shards.shard_file import (
     SEGMENT_SIZES,
@@ -163,6 +163,14 @@ class ShardReader:
         cuts = self._cuts(row_id) if len(rest) != size else []  # most mail has none
         return whole_message(rest, cuts, sha256, row_id, str(self.name))
 
+    def packed(self, row_ids: Sequence[int]) -> list[tuple[Any, ...]]:
+        """Row id, stored bytes and body of many messages."""
+        return self.query(
+            "SELECT id, raw.codec, raw.data, messages.sha256, texts.body FROM raw JOIN messages USING (id) "
+            "JOIN texts USING (id) WHERE id IN (SELECT value FROM json_each(?))",
+            (json.dumps(row_ids),),
+        )
+
     def _cuts(self, row_id: int) -> list[Cut]:
         pieces = self.query(
             "SELECT position, codec, data FROM raw_pieces JOIN pieces USING (piece) WHERE id = ? ORDER BY number",
@@ -264,6 +272,12 @@ class FileArchiveReader(ArchiveReader):
 
     def raw_of(self, message: ArchivedMessage) -> bytes:
         return self.shard_of(message).raw(message.row_id)
+
+    def _packed(self, messages: Sequence[ArchivedMessage]) -> Iterator[PackedMail]:
+        for shard in dict.fromkeys(message.shard for message in messages):
+            mine = {message.row_id: message for message in messages if message.shard == shard}
+            for row_id, codec, data, sha256, body in self.shard(parse_name(shard)).packed(list(mine)):
+                yield PackedMail(mine[row_id], Packed(codec, data), sha256, body or "")
 
     def senders_of(self, message: ArchivedMessage) -> tuple[str, ...]:
         sql = (
