@@ -252,8 +252,6 @@ def run() -> None:
         sys.exit(130)
     except Exception as error:
         sys.exit(_report(error))
-    finally:
-        gc.freeze()  # else the end of the process looks for garbage among all objects, several times
 
 
 def _report(error: Exception) -> int:

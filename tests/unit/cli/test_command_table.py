@@ -18,26 +18,21 @@ def test_the_list_of_commands_says_what_each_command_says_of_itself(name: str) -
     assert " ".join(own.split("\n\n")[0].split()) == COMMANDS[name].help
 
 
-def after(home: Path, *arguments: str, tell: str) -> str:
-    """What these lines write to stderr when a command has ended."""
+def loaded_by(home: Path, *arguments: str) -> set[str]:
+    """The modules that a command imports, our own by their full name and others by that of their package."""
     code = f"""
-import gc, sys
+import sys
 sys.argv = ["postroom", *{arguments!r}]
 from postroom.cli.main import run
 try:
     run()
 except SystemExit as ended:
     assert not ended.code
-{tell}
+print(*sys.modules, sep="\\n", file=sys.stderr)
 """
     environment = {**os.environ, "POSTROOM_HOME": str(home)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    return done.stderr
-
-
-def loaded_by(home: Path, *arguments: str) -> set[str]:
-    """The modules that a command imports, our own by their full name and others by that of their package."""
-    names = after(home, *arguments, tell='print(*sys.modules, sep="\\n", file=sys.stderr)').split()
+    names = done.stderr.split()
     return {name if name.startswith("postroom.") else name.partition(".")[0] for name in names}
 
 
@@ -66,9 +61,3 @@ def test_a_search_loads_the_archive_and_no_database_library(tmp_path: Path) -> N
     modules = loaded_by(tmp_path, "search", "invoice")
     assert rooms(modules) == {"archive", "cli", "db", "domain", "mail", "reading", "settings", "telemetry"}
     assert modules.isdisjoint(_HEAVY)
-
-
-def test_at_its_end_a_command_leaves_no_objects_among_which_garbage_is_looked_for(tmp_path: Path) -> None:
-    tracked = after(tmp_path, "--help", tell="print(len(gc.get_objects()), gc.get_freeze_count(), file=sys.stderr)")
-    left, frozen = map(int, tracked.split())
-    assert left < frozen // 100
