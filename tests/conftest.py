@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpcore2
 import pytest
+from hypothesis import HealthCheck, settings
 
 from postroom.archive.backend import ArchiveBackend
 from postroom.db import Database, Dialect, connect
@@ -34,6 +35,10 @@ _ENOUGH_MEMORY = 6 << 30
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 compile_statements_once()
+
+# How long examples take to make is the machine's matter, and no test fails for it.
+settings.register_profile("any machine", suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 # pytest loads readline, which puts the width of its terminal, or 80, into the environment of the processes that
 # xdist starts. Commands would cut their tables to it.

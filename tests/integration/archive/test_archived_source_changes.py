@@ -80,7 +80,9 @@ def test_a_label_that_is_given_and_taken_at_once_is_given(archive: Opened) -> No
     assert labels_of(archive, OLD) == {"INBOX", "Work"}
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(
     st.lists(
         st.tuples(

@@ -37,7 +37,9 @@ def all_raw(root: Path) -> list[bytes]:
 
 
 @pytest.mark.req("SY-16")
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
+)
 @given(mails=raws)
 @example(mails=[b"", b"\0", b"no header"])
 def test_what_is_exported_and_imported_again_is_the_same(
