@@ -123,9 +123,9 @@ async def test_two_workers_that_decide_at_once_order_once(office: TriageRig) -> 
     rival = classifier(office.queue, office.model, rule("Anna", FROM_ANNA, {"type": "star"}))
     decide = office.classify._decide
 
-    async def overtaken(context: Any, found: Any) -> Any:
-        decision = await decide(context, found)
-        other, _ = await rival._decide(context, found)
+    async def overtaken(context: Any, found: Any, rules: Any) -> Any:
+        decision = await decide(context, found, rules)
+        other, _ = await rival._decide(context, found, rules)
         await office.database.write(lambda tx: rival._finish(tx, context, found, other, None))
         return decision
 
