@@ -12,6 +12,8 @@ from postroom.domain.errors import BadInput
 
 _CANONICAL = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _COUNTER_BITS = 12
+_VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
+"""A random digit as the first of the variant, which leaves two of its bits random."""
 _lock = threading.Lock()
 _last_stamp = 0
 
@@ -26,10 +28,8 @@ def new_id() -> str:
     with _lock:
         stamp = max((time.time_ns() // 1_000_000) << _COUNTER_BITS, _last_stamp + 1)
         _last_stamp = stamp
-    tail = int.from_bytes(os.urandom(8), "big") & 0x3FFF_FFFF_FFFF_FFFF
-    value = ((stamp >> _COUNTER_BITS) << 80) | 0x7000 << 64 | (stamp & 0xFFF) << 64 | 0x8000_0000_0000_0000 | tail
-    text = f"{value:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    head, tail = f"{stamp:015x}", os.urandom(8).hex()
+    return f"{head[:8]}-{head[8:12]}-7{head[12:]}-{_VARIANT[tail[0]]}{tail[1:4]}-{tail[4:]}"
 
 
 def parse_id(text: str, field: str) -> str:
