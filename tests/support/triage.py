@@ -45,6 +45,7 @@ from postroom.triage.prompt import Briefing, MailToJudge, question_about
 from postroom.triage.rules.engine import Match, RuleSet
 from postroom.triage.rules.facts import MessageFacts
 from postroom.triage.rules.rule import Rule, parse_draft, rule_of
+from postroom.triage.rules.store import Version
 from postroom.vault import Vault
 from tests.support.queues import run_until_idle
 
@@ -89,7 +90,10 @@ class HeldRules:
         self._clock = clock
         self.rules = list(rules)
 
-    async def match(self, facts: MessageFacts) -> Match | None:
+    def version(self, tx: Tx) -> Version:
+        return 0, None, None
+
+    async def match(self, facts: MessageFacts, version: Version | None = None) -> Match | None:
         return RuleSet(self.rules).first_match(facts, self._clock.now())
 
 

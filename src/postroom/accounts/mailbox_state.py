@@ -197,6 +197,14 @@ _THE_MESSAGE = and_(
     messages.c.external_event_id == bindparam("the_message"),
 )
 _LABELS = Prepared(select(messages.c.labels).where(_THE_MESSAGE))
+_LABELS_IN_ACCOUNT = Prepared(
+    select(messages.c.labels, messages.c.endpoint_identity).where(
+        messages.c.provider == _GMAIL,
+        messages.c.endpoint_identity
+        == select(accounts.c.email).where(accounts.c.id == bindparam("account")).scalar_subquery(),
+        messages.c.external_event_id == bindparam("the_message"),
+    )
+)
 _RELABEL = Prepared(update(messages).where(_THE_MESSAGE))
 _MARK_DELETED = Prepared(update(messages).where(_THE_MESSAGE, messages.c.deleted_at_source.is_(None)))
 
@@ -238,8 +246,9 @@ class NoObserver:
 
 def record_labels(tx: Tx, identity: str, labels: Mapping[str, Collection[str]]) -> None:
     """These messages, by Gmail id, have these labels now, by name. Messages that are not here are passed over."""
-    for gmail_id, names in labels.items():
-        tx.run(_RELABEL, _named(identity, gmail_id) | {"labels": sorted(names)})
+    tx.run_many(
+        _RELABEL, [_named(identity, gmail_id) | {"labels": sorted(names)} for gmail_id, names in labels.items()]
+    )
 
 
 def change_labels(tx: Tx, identity: str, gmail_id: str, add: Collection[str], remove: Collection[str]) -> None:
@@ -259,11 +268,10 @@ def record_label_change(
 ) -> None:
     """What an action changed, by label ids. Only the difference is applied: another change of the same moment, which
     history may have reported already, stays."""
-    identity = email_of(tx, account_id)
-    for known in tx.run(_LABELS, _named(identity, gmail_id), lock=True):
+    for known in tx.run(_LABELS_IN_ACCOUNT, {"account": account_id, "the_message": gmail_id}, lock=True):
         kept = set() if known.labels is None else set(before) & set(after)
         was, now = ({_name(tx, account_id, each) for each in {*ids} - kept} for ids in (before, after))
-        record_labels(tx, identity, {gmail_id: (set(known.labels or ()) - (was - now)) | now})
+        record_labels(tx, known.endpoint_identity, {gmail_id: (set(known.labels or ()) - (was - now)) | now})
 
 
 def _name(tx: Tx, account_id: str, label_id: str) -> str:

@@ -17,7 +17,15 @@ from postroom.db import Prepared, Tx
 from postroom.db.tables.accounts import accounts
 from postroom.db.tables.mail import messages
 from postroom.db.tables.triage import actions, outgoing_files
-from postroom.domain.actions import ActionStatus, ActionType, Origin, WantedAction, parse_action
+from postroom.domain.actions import (
+    ActionStatus,
+    ActionType,
+    LetterParameters,
+    Origin,
+    WantedAction,
+    parameters_of,
+    parse_action,
+)
 from postroom.domain.actions import ActionStatus as S
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import new_id, parse_id
@@ -152,6 +160,7 @@ _MOVED, _MOVED_BY_HOLDER = Prepared(_MOVE), Prepared(_MOVE.where(_HELD))
 _ASSIGNED = Prepared(_CHANGE)
 _FIRST_IMAGE = Prepared(_CHANGE.where(_HELD, actions.c.pre_image.is_(None)).returning(actions.c.id))
 _FILES_FORGOTTEN = Prepared(delete(outgoing_files).where(outgoing_files.c.action_id == bindparam("the_action")))
+_MAY_HAVE_FILES = frozenset(each for each in ActionType if issubclass(parameters_of(each), LetterParameters))
 
 
 def insert_action(tx: Tx, new: NewAction, now: datetime) -> str:
@@ -242,10 +251,10 @@ def move_action(
     values |= {"finished_at": now if to in FINISHED else None} | ({} if held_by is None else {"holder": held_by})
     move = _MOVED if held_by is None else _MOVED_BY_HOLDER
     row = next((row for source in sources for row in tx.run(move, values | {"source": source})), None)
-    if row is not None and to in FINISHED - RETRYABLE:
-        tx.run(_FILES_FORGOTTEN, {"the_action": action_id})
     if row is not None and to in FINISHED:
         action_type, origin = ActionType(row.type), Origin(row.origin)
+        if to not in RETRYABLE and action_type in _MAY_HAVE_FILES:
+            tx.run(_FILES_FORGOTTEN, {"the_action": action_id})
         tx.after_commit(f"action:{action_id}", lambda: _tell_end(action_id, action_type, origin, to))
     return row is not None
 

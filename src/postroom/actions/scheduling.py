@@ -6,7 +6,6 @@ ordered, so each sees the effect of the one before.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from sqlalchemy import and_, bindparam, delete, or_, select
@@ -71,16 +70,16 @@ def unlink(tx: Tx, undo_action_id: str) -> None:
 
 
 def action_job(account_id: str, action_id: str, queue: QueueName = QueueName.WORK) -> NewJob:
-    return replace(_job_about(jobs.ACTION.name, account_id, action_id), queue=queue)
+    return _job_about(jobs.ACTION.name, account_id, action_id, queue)
 
 
 def question_job(account_id: str, action_id: str) -> NewJob:
     return _job_about(jobs.APPROVAL_NOTIFY.name, account_id, action_id)
 
 
-def _job_about(job_type: str, account_id: str, action_id: str) -> NewJob:
+def _job_about(job_type: str, account_id: str, action_id: str, queue: QueueName = QueueName.WORK) -> NewJob:
     payload = {"account_id": account_id, "action_id": action_id}
-    return NewJob(job_type, payload, key=f"{job_type}:{account_id}:{action_id}")
+    return NewJob(job_type, payload, queue, key=f"{job_type}:{account_id}:{action_id}")
 
 
 class ActionIntake:
@@ -96,7 +95,12 @@ class ActionIntake:
         return [self._accept(tx, order, position, each, now) for position, each in enumerate(order.proposals)]
 
     def _accept(self, tx: Tx, order: ActionOrder, position: int, proposal: Proposal, now: datetime) -> str:
+        action_id, asks = new_id(), bool(proposal.reasons)
+        queue = _queue_of(order.application_id)
+        job = question_job(order.account_id, action_id) if asks else action_job(order.account_id, action_id, queue)
+        [enqueued] = self._queue.add(tx, job)
         new = NewAction(
+            id=action_id,
             account_id=order.account_id,
             gmail_id=order.gmail_id,
             wanted=proposal.wanted,
@@ -111,15 +115,11 @@ class ActionIntake:
             application_id=order.application_id,
             subject=order.subject,
             sender=order.sender,
-            status=ActionStatus.APPROVED_PENDING if proposal.reasons else ActionStatus.QUEUED,
+            status=ActionStatus.APPROVED_PENDING if asks else ActionStatus.QUEUED,
             reasons=proposal.reasons,
-            expires_at=now + self._patience if proposal.reasons else None,
+            job_id=None if asks else enqueued.job_id,
+            expires_at=now + self._patience if asks else None,
         )
-        if proposal.reasons:
-            self._queue.add(tx, question_job(order.account_id, new.id))
-        else:
-            job = action_job(order.account_id, new.id, _queue_of(order.application_id))
-            new = replace(new, job_id=self._queue.add(tx, job)[0].job_id)
         return lifecycle.insert_action(tx, new, now)
 
 

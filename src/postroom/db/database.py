@@ -151,7 +151,7 @@ class Tx:
     def run_many(self, prepared: Prepared, rows: Sequence[Mapping[str, Any]]) -> int:
         """Run a statement that returns nothing once for each of these rows, which name the same parameters; how many
         rows of the database it changed."""
-        return self.execute(prepared.statement, rows).rowcount
+        return self.execute(prepared.statement, rows).rowcount if rows else 0
 
     def batch(self, *statements: Statement, commit: bool = False) -> list[Sequence[Sequence[Any]]]:
         """Run hand-written statements in this order, of which none needs the rows of another; returns the rows of each.

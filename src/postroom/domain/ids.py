@@ -7,17 +7,18 @@ import re
 import threading
 import time
 import uuid
-from array import array
 
 from postroom.domain.errors import BadInput
 
 _CANONICAL = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _COUNTER_BITS = 12
-_DRAWN_AT_ONCE = 256
+_VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
+"""A random digit as the first of the variant, which leaves two of its bits random."""
+_DIGITS, _DRAWN_AT_ONCE = 16, 256
 _lock = threading.Lock()
 _last_stamp = 0
-_random: list[int] = []
-"""Drawn ahead: each call to the system lets another thread run, which costs more than all else of an id."""
+_random: list[str] = []
+"""Hexadecimal digits, drawn ahead: each call to the system lets another thread run, which costs more than all else of an id."""
 
 
 def new_id() -> str:
@@ -31,11 +32,11 @@ def new_id() -> str:
         stamp = max((time.time_ns() // 1_000_000) << _COUNTER_BITS, _last_stamp + 1)
         _last_stamp = stamp
         if not _random:
-            _random.extend(array("Q", os.urandom(8 * _DRAWN_AT_ONCE)))
-        tail = _random.pop() & 0x3FFF_FFFF_FFFF_FFFF
-    value = ((stamp >> _COUNTER_BITS) << 80) | 0x7000 << 64 | (stamp & 0xFFF) << 64 | 0x8000_0000_0000_0000 | tail
-    text = f"{value:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+            drawn = os.urandom(_DIGITS // 2 * _DRAWN_AT_ONCE).hex()
+            _random.extend(drawn[start : start + _DIGITS] for start in range(0, len(drawn), _DIGITS))
+        tail = _random.pop()
+    head = f"{stamp:015x}"
+    return f"{head[:8]}-{head[8:12]}-7{head[12:]}-{_VARIANT[tail[0]]}{tail[1:4]}-{tail[4:]}"
 
 
 os.register_at_fork(after_in_child=_random.clear)  # a child must not use what its parent uses

@@ -30,6 +30,7 @@ from postroom.triage.questions import CallBudget, CallFailed, ModelAnswer, Model
 from postroom.triage.records import TriageMessage
 from postroom.triage.rules.engine import Match
 from postroom.triage.rules.facts import MessageFacts
+from postroom.triage.rules.store import Version
 from postroom.triage.safety import decided_by_model, decided_by_rule
 
 if TYPE_CHECKING:
@@ -70,8 +71,11 @@ _NOT_OURS = "its mailbox is no account of this installation, so nothing is done 
 class Rules(Protocol):
     """The owner's rules, as they stand now."""
 
-    async def match(self, facts: MessageFacts) -> Match | None:
-        """The first that matches; one that fails matches nothing and harms no other."""
+    def version(self, tx: Tx) -> Version:
+        """Which rules are in force."""
+
+    async def match(self, facts: MessageFacts, version: Version) -> Match | None:
+        """The first of that version or a later one that matches; one that fails matches nothing and harms no other."""
 
 
 class ActionSink(Protocol):
@@ -122,12 +126,14 @@ class Classifier:
 
     async def __call__(self, context: JobContext) -> Json:
         message_id, started_at = _message_id(context), context.queue.clock.now()
-        message = await context.queue.database.read(lambda tx: records.load_message(tx, message_id))
+        message, rules = await context.queue.database.read(
+            lambda tx: (records.load_message(tx, message_id), self._rules.version(tx))
+        )
         if message is None:
             return {"outcome": "gone"}
         if message.is_decided:
             return {"outcome": "decided before"}
-        decision, considered = await self._decide(context, message)
+        decision, considered = await self._decide(context, message, rules)
         if decision.actions and message.account_id is None:
             decision = replace(decision, needs_review=True, obstacle=_NOT_OURS, cause=ReviewCause.NO_ACCOUNT)
 
@@ -139,13 +145,15 @@ class Classifier:
         count_decision(decision)
         return None
 
-    async def _decide(self, context: JobContext, message: TriageMessage) -> tuple[Decision, Consideration | None]:
+    async def _decide(
+        self, context: JobContext, message: TriageMessage, rules: Version
+    ) -> tuple[Decision, Consideration | None]:
         """Also what local triage makes of it, where it came to that."""
         if message.is_outbound:
             return left_alone("You sent it yourself."), None
         if message.is_gone:
             return left_alone("It is no longer in the mailbox."), None
-        if (match := await self._rules.match(message.facts)) is not None:
+        if (match := await self._rules.match(message.facts, rules)) is not None:
             return decided_by_rule(match.rule, self._ways.safety), None
         if message.is_metadata_only:
             return left_alone("No rule decides it, and only its envelope was taken in."), None

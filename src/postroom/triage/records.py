@@ -51,8 +51,11 @@ class TriageMessage:
 
 
 # Made once: to build a statement takes longer than to run it.
-_MESSAGE = Prepared(select(messages).where(messages.c.id == bindparam("the_message")))
-_DECISION = Prepared(select(decisions.c.id).where(decisions.c.message_id == bindparam("the_message")))
+_MESSAGE = Prepared(
+    select(messages, decisions.c.id.label("decision_id"))
+    .join(decisions, decisions.c.message_id == messages.c.id, isouter=True)
+    .where(messages.c.id == bindparam("the_message"))
+)
 _FORGET_ANSWERS = Prepared(
     update(model_calls).where(model_calls.c.message_id == bindparam("the_message"), model_calls.c.answer.is_not(None))
 )
@@ -78,7 +81,7 @@ def load_message(tx: Tx, message_id: str) -> TriageMessage | None:
         is_metadata_only=row.ingestion_tier == "metadata",
         is_outbound=row.direction == "outbound",
         is_gone=row.deleted_at_source is not None,
-        is_decided=_is_decided(tx, row.id),
+        is_decided=row.decision_id is not None,
         answers_owner=_answers_owner(tx, row),
         facts=facts_of_row(tx, row),
         mail=_mail(row),
@@ -106,10 +109,6 @@ def _answers_owner(tx: Tx, row: Row[Any]) -> bool:
         return False
     mine = (sent_messages.c.account_id == row.account_id) & (sent_messages.c.message_id_header == target)
     return tx.execute(select(sent_messages.c.added_at).where(mine)).first() is not None
-
-
-def _is_decided(tx: Tx, message_id: str) -> bool:
-    return bool(tx.run(_DECISION, {"the_message": message_id}))
 
 
 @dataclass(frozen=True, slots=True)

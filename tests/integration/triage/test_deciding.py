@@ -123,9 +123,9 @@ async def test_two_workers_that_decide_at_once_order_once(office: TriageRig) -> 
     rival = classifier(office.queue, office.model, rule("Anna", FROM_ANNA, {"type": "star"}))
     decide = office.classify._decide
 
-    async def overtaken(context: Any, found: Any) -> Any:
-        decision = await decide(context, found)
-        other, _ = await rival._decide(context, found)
+    async def overtaken(context: Any, found: Any, rules: Any) -> Any:
+        decision = await decide(context, found, rules)
+        other, _ = await rival._decide(context, found, rules)
         await office.database.write(lambda tx: rival._finish(tx, context, found, other, None))
         return decision
 
@@ -201,6 +201,30 @@ async def test_the_owners_stored_rules_are_those_that_decide(office: TriageRig) 
     await office.work()
     found = {(row.action, row.needs_review) for row in await office.rows(decisions)}
     assert found == {("star", False), ("none", True)}
+
+
+@pytest.mark.req("JB-9")
+async def test_rules_that_are_known_decide_after_a_single_look_at_the_database(
+    office: TriageRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft = parse_draft({"name": "Anna", "condition": FROM_ANNA, "actions": [{"type": "star"}]})
+    await office.database.write(lambda tx: add_rule(tx, draft, SYSTEM, office.clock.now()))
+    whole = office.classify
+    book = RuleBook(office.database, office.clock)
+    office.classify = Classifier(book, None, whole._budget, whole._sink, whole._ways)
+    await office.take_in()
+    await office.work()  # reads the rules
+    looks, read = [], Database.read
+
+    async def counted(database: Database, transaction: Any) -> Any:
+        looks.append(getattr(transaction, "__module__", ""))
+        return await read(database, transaction)
+
+    monkeypatch.setattr(Database, "read", counted)
+    await office.take_in()
+    await office.work()
+    assert [each for each in looks if each.startswith("postroom.triage")] == ["postroom.triage.classify"]
+    assert [row.action for row in await office.rows(decisions)] == ["star", "star"]
 
 
 @pytest.mark.req("JB-10")

@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import Row, bindparam, select, update
 
 from postroom.accounts.mailbox_state import email_of, label_key
-from postroom.db import Prepared, Tx
+from postroom.db import Tx
 from postroom.db.tables.access import audit_log
 from postroom.db.tables.learning import learned_examples, learners
 from postroom.db.tables.mail import messages
@@ -85,25 +85,26 @@ class MailboxTeacher:
     """A `MailboxObserver`: takes what the owner does by hand as labels, in the transaction that records it."""
 
     def changed(self, tx: Tx, account_id: str, labels: Mapping[str, Collection[str]], deleted: Sequence[str]) -> None:
-        identity = email_of(tx, account_id) if labels else ""
-        for gmail_id in labels:
-            for row in tx.run(_CONSIDERED, {"account": account_id, "identity": identity, "the_message": gmail_id}):
-                done = _ours(tx, row.message_id)
-                answer = by_hand(_keys(row.labels_then), _keys(row.labels), done)
-                if answer is not None:
-                    store.label_by_owner(tx, row.message_id, answer)
+        if not labels:
+            return
+        changed = {"account": account_id, "identity": email_of(tx, account_id), "changed": list(labels)}
+        for row in tx.execute(_CONSIDERED, changed).all():
+            answer = by_hand(_keys(row.labels_then), _keys(row.labels), _ours(tx, row.message_id))
+            if answer is not None:
+                store.label_by_owner(tx, row.message_id, answer)
 
 
-_CONSIDERED = Prepared(
+_CONSIDERED = (
     select(learned_examples.c.message_id, learned_examples.c.labels_then, messages.c.labels)
     .join(messages, messages.c.id == learned_examples.c.message_id)
     .where(
         messages.c.account_id == bindparam("account"),
         messages.c.provider == "gmail",
         messages.c.endpoint_identity == bindparam("identity"),  # else its index is of no use
-        messages.c.external_event_id == bindparam("the_message"),
+        messages.c.external_event_id.in_(bindparam("changed", expanding=True)),
         learned_examples.c.teachable,
     )
+    .order_by(learned_examples.c.message_id)
 )
 
 

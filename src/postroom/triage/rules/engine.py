@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias, assert_never
 
-from postroom.db import Database
+from postroom.db import Database, Tx
 from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError
 from postroom.mail.patterns import LONGEST_TEXT, in_any_case
@@ -235,20 +235,24 @@ class RuleBook:
         self._read_at = 0.0
         self._turning = asyncio.Lock()
 
-    async def match(self, facts: MessageFacts) -> Match | None:
-        """The first rule that matches. Rules that cannot be used are disabled with the reason, and decide nothing."""
-        rules = await self._current()
+    def version(self, tx: Tx) -> Version:
+        """Of the rules in force. Those who ask at the same moment share a look."""
+        found: Version = tx.shared("rules", lambda: store.version(tx))
+        return found
+
+    async def match(self, facts: MessageFacts, version: Version | None = None) -> Match | None:
+        """The first rule that matches. Rules that cannot be used are disabled with the reason, and decide nothing.
+        `version` was in force a moment ago, where that is known."""
+        rules = await self._current(version)
         found = rules.first_match(facts, self._clock.now())
         if rules.broken:
             await self._disable(rules)
         return found
 
-    async def _current(self) -> RuleSet:
-        """Those who ask at the same moment share a look at the version."""
-        rules, known = self._rules, self._version
+    async def _current(self, version: Version | None) -> RuleSet:
         if self._is_trusted():
-            version = await self._database.read(lambda tx: tx.shared("rules", lambda: store.version(tx)))
-            if version == known:
+            rules, known = self._rules, self._version
+            if (version or await self._database.read(self.version)) == known:
                 return rules
         async with self._turning:
             return await self._renewed()
