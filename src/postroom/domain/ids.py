@@ -18,7 +18,7 @@ _DIGITS, _DRAWN_AT_ONCE = 16, 256
 _lock = threading.Lock()
 _last_stamp = 0
 _random: list[str] = []
-"""Hexadecimal digits, drawn ahead: each call to the system lets another thread run, which costs more than all else of an id."""
+"""Hexadecimal digits, drawn ahead: a call to the system lets another thread run, which costs more than the rest."""
 
 
 def new_id() -> str:
