@@ -376,15 +376,15 @@ async def undo_many(context: JobContext) -> Json:
         cancel = partial(_cancel_some, queue=context.queue, application_id=application_id, who=who)
         while await context.write(cancel):
             pass
-    while True:
-        rows = await context.write(partial(_ask, queue=context.queue, span=span, who=who, place=place))
-        if not rows:
-            if await context.queue.database.read(lambda tx: _has_more_to_come(tx, span)):
-                raise Postponed(_UNTIL_DONE, "some of it is being done; it is undone after that")
-            return {"asked": asked, "left": left}
+    # Asked before the first of them is undone: what ends after this may come too late to be among them.
+    has_more_to_come = await context.queue.database.read(lambda tx: _has_more_to_come(tx, span))
+    while rows := await context.write(partial(_ask, queue=context.queue, span=span, who=who, place=place)):
         asked += sum(done for _, done in rows)
         left += sum(not done for _, done in rows)
         place = rows[-1][0]
+    if has_more_to_come:
+        raise Postponed(_UNTIL_DONE, "some of it is being done; it is undone after that")
+    return {"asked": asked, "left": left}
 
 
 def _has_more_to_come(tx: Tx, span: UndoSpan) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from postroom.actions import undo
 from postroom.actions.requests import find_target, request_action
@@ -18,13 +18,13 @@ from postroom.actions.scheduling import ActionIntake
 from postroom.app.owner_tools.rule_tools import undo_application
 from postroom.archive.messages import IncomingMail, Provenance
 from postroom.archive.shards.file_archive import FileArchive
-from postroom.db import Database
+from postroom.db import Database, Tx
 from postroom.db.tables.queue import jobs
 from postroom.db.tables.triage import actions
 from postroom.domain.actions import ActionStatus, parse_action
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput, Retryable
-from postroom.domain.jobs import ACTION, CATALOGUE, RULES_APPLY
+from postroom.domain.jobs import ACTION, CATALOGUE, RULES_APPLY, UNDO_MANY
 from postroom.queue import JobQueue, QueueName
 from postroom.settings import SafetySettings
 from postroom.sim.gmail.faults import GmailFault
@@ -195,6 +195,28 @@ async def test_an_undo_also_takes_back_what_was_at_work_when_it_was_asked_for(pa
     assert (await past.application(application_id)).state is ApplicationState.UNDONE
     with pytest.raises(BadInput, match="is undone"):
         await past.scene.database.write(lambda tx: applying.resume(tx, queue, application_id, None, A_TEST))
+
+
+async def test_what_ends_while_an_undo_looks_for_it_is_looked_for_again(
+    past: PastMailScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await past.old_mail(2)
+    application_id = await past.apply(await past.rule())
+    past.scene.fail("messages.modify", GmailFault(kind="error", code=503, reason="backendError"))
+    await past.work()
+    ask = undo._ask
+
+    def ends_just_after(tx: Tx, **given: Any) -> Any:
+        found = ask(tx, **given)
+        tx.execute(update(actions).values(status=ActionStatus.COMPLETED, finished_at=past.scene.clock.now()))
+        return found
+
+    monkeypatch.setattr(undo, "_ask", ends_just_after)
+    queue = past.scene.queue
+    await past.scene.database.write(lambda tx: undo_application(tx, queue, application_id, A_TEST))
+    await past.work()
+    [job] = [row for row in await rows_of(past.scene.database, jobs) if row.type == UNDO_MANY.name]
+    assert (job.state, job.not_before) == ("queued", past.scene.clock.now() + timedelta(seconds=20))
 
 
 async def _later(context: Any) -> None:
