@@ -51,9 +51,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         work.add_done_callback(self._thread_is_done)
         return work
 
-    async def shutdown_default_executor(self) -> None:
+    async def shutdown_default_executor(self, *timeout: Any) -> None:  # which Python 3.11 does not have
         with self.thread_at_work():
-            await super().shutdown_default_executor()
+            await super().shutdown_default_executor(*timeout)
 
     @contextmanager
     def thread_at_work(self) -> Iterator[None]:
