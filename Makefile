@@ -8,7 +8,7 @@ BENCH_STAMP := $(VENV)/.installed-bench
 # What Python compiles is kept, whatever the caller's habit: every process of a test would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test acceptance check format bench bench-quick chaos foreign fuzz soak reqs docs train screenshots lock image wheel sbom clean
+.PHONY: help setup demo test pythons acceptance check format bench bench-quick chaos foreign fuzz soak reqs docs train screenshots lock image wheel sbom clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -34,6 +34,9 @@ demo: setup ## see it work, on simulated mail, leaving nothing behind
 
 test: setup ## unit and integration tests, on SQLite and on a real PostgreSQL
 	$(BIN)/python -m pytest -q -m "not chaos and not soak" -n 3 --dist loadgroup tests/unit tests/integration tests/hostile
+
+pythons: setup ## unit tests with every newer Python that is on this machine
+	$(BIN)/python -m tools.pythons
 
 acceptance: setup ## all processes together, the handbook, and the dashboard, also in a real browser
 	$(BIN)/python -m pytest -q -m "not chaos and not soak" -n 3 --dist loadgroup tests/e2e tests/dashboard tests/browser

@@ -6,6 +6,7 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -318,12 +319,15 @@ class _Vocabulary:
     def vocabulary(self, sql: str, values: Sequence[object]) -> dict[str, int]:
         return dict(self._db.execute(sql, values).fetchall())
 
+    def close(self) -> None:
+        self._db.close()
+
 
 @pytest.mark.parametrize("others", [0, 200, 255, 256, 257, 2_000])
 @pytest.mark.parametrize("beginning", ["r", "re", "rec", "ret"])
 def test_words_are_counted_alike_however_many_others_begin_so(others: int, beginning: str) -> None:
     there = ["rechnung", "rechnung", "sechnung", "echnung", "rechnungen"]
-    shard = _Vocabulary(there + [f"{beginning}{number:04}" for number in range(others)])
     wanted = {"rechnung", "sechnung", "echnung", "nowhere", *(f"rechn{number}" for number in range(40))}
     counts = Counter(there)
-    assert word_counts(shard, wanted) == {word: counts[word] for word in wanted if word in counts}
+    with closing(_Vocabulary(there + [f"{beginning}{number:04}" for number in range(others)])) as shard:
+        assert word_counts(shard, wanted) == {word: counts[word] for word in wanted if word in counts}
