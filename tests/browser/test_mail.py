@@ -34,7 +34,9 @@ async def test_the_policy_of_the_frame_holds_even_without_the_sanitiser(
 ) -> None:
     """The second wall alone: what the corpus holds is put into the frame as it came."""
     raw = HTML_BODIES["svg"] + HTML_BODIES["styles"] + HTML_BODIES["image-handlers"] + HTML_BODIES["frames"]
-    monkeypatch.setattr("postroom.dashboard.display.foreign_content.frame_document", lambda safe: f"<!doctype html>{raw}")
+    monkeypatch.setattr(
+        "postroom.dashboard.display.foreign_content.frame_document", lambda safe: f"<!doctype html>{raw}"
+    )
     (key,) = await archive_mail(guard.window.site, [mail(1, TWO_PARTS)])
     path = f"/mail/{ME}/{key}"
     await guard.window.open(path)
