@@ -20,7 +20,7 @@ from postroom.mailboxes.errors import HistoryExpired
 from postroom.mailboxes.imap.wire import decode_folder
 from postroom.mailboxes.protocol import Cursor, LabelId, MailboxLabel, MessageId, Span
 
-SEEN, FLAGGED, DRAFT_FLAG, DELETED = "\\seen", "\\flagged", "\\draft", "\\deleted"
+SEEN, FLAGGED, DELETED = "\\seen", "\\flagged", "\\deleted"
 """Flags are compared in small letters."""
 
 

@@ -19,7 +19,6 @@ MAX_LINE = 16 << 20
 MAX_LITERAL = 128 << 20
 MAX_LITERALS = 256
 MAX_DEPTH = 16
-MAX_UID = 2**32 - 1
 
 Value: TypeAlias = "bytes | list[Value] | None"
 """An atom or string, NIL, or a list."""
