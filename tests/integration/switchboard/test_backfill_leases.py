@@ -194,6 +194,7 @@ async def test_a_job_is_handed_out_again_when_a_quarter_of_its_hour_is_free_not_
 async def test_a_job_with_much_undecided_mail_is_handed_out_again_when_a_quarter_is_decided(rig: BackfillRig) -> None:
     work = await rig.started(rate_limit_per_hour=1_000)
     mails = [await rig.mail(work.job_id) for _ in range(UNDECIDED_LIMIT)]
+    rig.clock.advance(60)
     reply = await rig.report(work)
     assert (reply.status, reply.reason) == (BackfillStatus.PENDING, "200 of its messages are not decided yet")
     for mail in mails[:50]:
@@ -204,6 +205,22 @@ async def test_a_job_with_much_undecided_mail_is_handed_out_again_when_a_quarter
     assert waiting.text == "150 of its messages are not decided yet; it goes on when some are."
     await rig.decide(mails[50])
     assert await rig.take() is not None
+
+
+@pytest.mark.req("BF-4")
+async def test_a_job_whose_mail_is_decided_quickly_is_kept_and_waits_as_long_as_a_quarter_takes(
+    rig: BackfillRig,
+) -> None:
+    work = await rig.started(rate_limit_per_hour=1_000_000)
+    mails = []
+    for _ in range(UNDECIDED_LIMIT):
+        mails.append(await rig.mail(work.job_id))
+        rig.clock.advance(0.1)
+    refused = await rig.admit(work.job_id)
+    assert (refused.is_admitted, refused.retry_after) == (False, pytest.approx(5.0))
+    assert (await rig.report(work)).status is BackfillStatus.ACTIVE
+    await rig.decide(mails[0])
+    assert (await rig.admit(work.job_id)).is_admitted
 
 
 @pytest.mark.req("BF-4")

@@ -19,7 +19,7 @@ from postroom.switchboard.backfill import job as switch
 from postroom.switchboard.backfill.job import BackfillJob, change_job, find_job
 from postroom.switchboard.backfill.leases import live_mail_waits, obstacle
 from postroom.switchboard.backfill.rate import RateWindow
-from postroom.switchboard.backfill.undecided import count_undecided
+from postroom.switchboard.backfill.undecided import backlog
 
 
 class AdmissionVerdict(StrEnum):
@@ -52,7 +52,7 @@ class AdmissionGate:
         self._switch = kill_switch.state(tx, settings)
         self._window = RateWindow(tx, job.id, job.rate_limit_per_hour, now)
         self._waits_for_live = job.mode is BackfillMode.BACKGROUND and live_mail_waits(tx)
-        self._undecided = count_undecided(tx, job.id)
+        self._undecided = backlog(tx, job.id, now)
 
     def admit(self) -> Admission:
         """Whether one more message may come in."""
@@ -65,7 +65,7 @@ class AdmissionGate:
             seconds = min(blocked.wait.total_seconds(), self._settings.lease_s / 2)
             return Admission(AdmissionVerdict.WAIT, self.job.status, True, blocked.why, seconds)
         self._window.take()
-        self._undecided += 1
+        self._undecided = self._undecided.with_one_more
         return Admission(AdmissionVerdict.ADMITTED, self.job.status, True)
 
     def _stopped(self) -> Admission:

@@ -39,10 +39,11 @@ from postroom.switchboard.backfill.job import (
 )
 from postroom.switchboard.backfill.ledger import day_of
 from postroom.switchboard.backfill.rate import RateWindow, worth_a_turn
-from postroom.switchboard.backfill.undecided import complete_if_decided, count_undecided
+from postroom.switchboard.backfill.undecided import Backlog, backlog, complete_if_decided
 
 LIVE_MAIL_PAUSE = timedelta(seconds=30)
-UNDECIDED_PAUSE = timedelta(seconds=30)
+SHORTEST_UNDECIDED_PAUSE, UNDECIDED_PAUSE = timedelta(seconds=0.1), timedelta(seconds=30)
+"""While much is undecided: about as long as a quarter of it takes. A connector sits out all but the longest."""
 TURN = timedelta(minutes=10)
 """A job that could go on for longer makes way if another one of its mailbox can go on too."""
 UNDECIDED_FOR_A_TURN = UNDECIDED_LIMIT * 3 // 4
@@ -97,6 +98,11 @@ class Obstacle:
     reason: WaitReason
     wait: timedelta
     why: str
+
+    @property
+    def is_brief(self) -> bool:
+        """Whether the connector keeps the job: to give it back costs a minute until the next poll."""
+        return self.reason is WaitReason.UNDECIDED and self.wait < UNDECIDED_PAUSE
 
 
 def poll(
@@ -175,13 +181,12 @@ def obstacle(
     job: BackfillJob,
     hour: timedelta,
     live_waits: bool,
-    undecided: int,
+    undecided: Backlog,
     *,
     is_full: bool = True,
     most_undecided: int = UNDECIDED_LIMIT,
 ) -> Obstacle | None:
-    """Pure. `hour` is how long until its hour has room, `is_full` whether it has none at all now, `undecided` how many
-    of its messages are not decided yet."""
+    """Pure. `hour` is how long until its hour has room, `is_full` whether it has none at all now."""
     if hour:
         most = job.rate_limit_per_hour
         limit = "one message" if most == 1 else f"{most:,} messages"
@@ -189,15 +194,16 @@ def obstacle(
         return Obstacle(WaitReason.HOUR, hour, f"this hour's limit of {limit} is {reached}")
     if job.mode is BackfillMode.BACKGROUND and live_waits:
         return Obstacle(WaitReason.LIVE_MAIL, LIVE_MAIL_PAUSE, "live mail comes first")
-    if undecided >= most_undecided:
-        return Obstacle(WaitReason.UNDECIDED, UNDECIDED_PAUSE, f"{undecided} of its messages are not decided yet")
+    if undecided.count >= most_undecided:
+        wait = min(max(undecided.age / 2, SHORTEST_UNDECIDED_PAUSE), UNDECIDED_PAUSE)
+        return Obstacle(WaitReason.UNDECIDED, wait, f"{undecided.count} of its messages are not decided yet")
     return None
 
 
 def _obstacle(tx: Tx, job: BackfillJob, now: datetime, *, for_a_turn: bool = False) -> Obstacle | None:
     """The caller holds the job's lock. `for_a_turn`: there has to be room for more than a message."""
     live_waits = job.mode is BackfillMode.BACKGROUND and live_mail_waits(tx)
-    hour, undecided = RateWindow(tx, job.id, job.rate_limit_per_hour, now), count_undecided(tx, job.id)
+    hour, undecided = RateWindow(tx, job.id, job.rate_limit_per_hour, now), backlog(tx, job.id, now)
     if not for_a_turn:
         return obstacle(job, hour.wait, live_waits, undecided)
     wait, most = hour.wait_for(worth_a_turn(job.rate_limit_per_hour)), UNDECIDED_FOR_A_TURN
@@ -350,7 +356,7 @@ def _moved(
         return move_job(tx, job, BackfillEvent.FAIL, Actor.of(who), now, error=error, **over)
     if not on.in_force:
         return switch.switch_off(tx, job, on, now)
-    if blocked := _obstacle(tx, job, now):
+    if (blocked := _obstacle(tx, job, now)) and not blocked.is_brief:
         return move_job(tx, job, BackfillEvent.GIVE_WAY, SYSTEM, now, status_reason=blocked.why)
     if _has_had_its_turn(tx, job, now):
         why, ended = "another job of its mailbox has its turn", job.turn_ends_at

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import ColumnElement, Row, and_, bindparam, delete, exists, func, select, update
@@ -31,6 +31,19 @@ OPEN, WAITING, UNJUDGED = "open", "waiting", "unjudged"
 _ALIVE = (JobState.QUEUED, JobState.RUNNING)
 
 
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Mail of a backfill job that is still to be decided."""
+
+    count: int = 0
+    age: timedelta = timedelta()
+    """How long half of it has waited, so about how long half of it takes."""
+
+    @property
+    def with_one_more(self) -> Backlog:
+        return Backlog(self.count + 1, self.age)
+
+
 def enter(tx: Tx, mail: Iterable[tuple[str, str, str]], now: datetime) -> None:
     """Messages that were taken in, each with its backfill job and the queue's job that decides it."""
     rows = [
@@ -39,6 +52,14 @@ def enter(tx: Tx, mail: Iterable[tuple[str, str, str]], now: datetime) -> None:
     ]
     if rows:
         tx.execute(undecided.insert(), rows)
+
+
+def backlog(tx: Tx, job_id: str, now: datetime) -> Backlog:
+    if not (count := count_undecided(tx, job_id)):
+        return Backlog()
+    mine = (undecided.c.backfill_job_id == job_id) & (undecided.c.state != UNJUDGED)
+    in_order = select(undecided.c.since).where(mine).order_by(undecided.c.since)
+    return Backlog(count, now - tx.execute(in_order.offset(count // 2).limit(1)).scalar_one())
 
 
 def count_undecided(tx: Tx, job_id: str) -> int:

@@ -21,7 +21,7 @@ from postroom.switchboard.backfill import ledger, rate
 from postroom.switchboard.backfill.job import BackfillJob, job_from_row, jobs_table
 from postroom.switchboard.backfill.leases import UNDECIDED_FOR_A_TURN, Obstacle, WaitReason, live_mail_waits, obstacle
 from postroom.switchboard.backfill.rate import Admitted
-from postroom.switchboard.backfill.undecided import count_undecided
+from postroom.switchboard.backfill.undecided import Backlog, backlog, count_undecided
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,12 @@ class MailboxLine:
         jobs: Sequence[BackfillJob],
         admitted: Mapping[str, Sequence[Admitted]],
         live_waits: bool,
-        undecided: Mapping[str, int],
+        undecided: Mapping[str, Backlog],
         now: datetime,
     ) -> MailboxLine:
         pending = [job for job in jobs if job.status is BackfillStatus.PENDING and job.walked_at is None]
         waiting = [
-            (job, _next_obstacle(job, admitted.get(job.id, []), live_waits, undecided.get(job.id, 0), now))
+            (job, _next_obstacle(job, admitted.get(job.id, []), live_waits, undecided.get(job.id, Backlog()), now))
             for job in pending
         ]
         waiting.sort(key=lambda each: (each[1].wait if each[1] else timedelta(), *_place(each[0])))
@@ -89,7 +89,7 @@ def _place(job: BackfillJob) -> tuple[bool, datetime, datetime, str]:
 
 
 def _next_obstacle(
-    job: BackfillJob, admitted: Sequence[Admitted], live_waits: bool, undecided: int, now: datetime
+    job: BackfillJob, admitted: Sequence[Admitted], live_waits: bool, undecided: Backlog, now: datetime
 ) -> Obstacle | None:
     limit = job.rate_limit_per_hour
     hour, is_full = rate.wait(admitted, limit, now, rate.worth_a_turn(limit)), bool(rate.wait(admitted, limit, now))
@@ -127,7 +127,7 @@ def _lines(tx: Tx, jobs: Sequence[BackfillJob], now: datetime) -> dict[tuple[str
     by_mailbox: dict[tuple[str, str], list[BackfillJob]] = {}
     for job in all_of_them:
         by_mailbox.setdefault((job.connector_type, job.endpoint_identity), []).append(job)
-    undecided = {job.id: count_undecided(tx, job.id) for job in all_of_them}
+    undecided = {job.id: backlog(tx, job.id, now) for job in all_of_them}
     return {mailbox: MailboxLine.of(mine, admitted, live_waits, undecided, now) for mailbox, mine in by_mailbox.items()}
 
 
