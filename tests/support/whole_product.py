@@ -60,6 +60,7 @@ ONE_OFF = (names.CLASSIFY.name, names.ACTION.name, names.UNDO.name, "outbound.se
 """What is enqueued for one thing and is over when that is done; the rest recurs for ever."""
 QUICK = {
     "BACKFILL_ENABLED": "true",
+    "POSTROOM_MODEL__DAILY_CEILING_CENTS": "100000",  # so that only the job's own cap can stop it
     "POSTROOM_RECURRING__LIVE": "every 1s",
     "POSTROOM_RECURRING__SYNC": "every 3s",
     "POSTROOM_RECURRING__BACKFILL": "every 1s",

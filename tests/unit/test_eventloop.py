@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import platform
 import subprocess
 import sys
 
@@ -71,3 +72,32 @@ print(eventloop.run(main()))
 """
     done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "((0, 0), 0)"
+
+
+_THREADS_THAT_ALLOCATE = """
+import ctypes, threading
+from postroom import eventloop
+
+async def heaps():
+    allocate, meet = ctypes.CDLL(None).malloc, threading.Barrier(8)
+    def work():
+        meet.wait()
+        for _ in range(100):
+            allocate(10_000)
+        meet.wait()
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for each in threads: each.start()
+    for each in threads: each.join()
+    with open("/proc/self/maps") as maps:
+        starts = [int(line.partition("-")[0], 16) for line in maps]
+    return sum(start % (64 << 20) == 0 for start in starts)
+
+print(eventloop.run(heaps()))
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc" or sys.maxsize < 2**32, reason="how a 64-bit glibc allocates")
+def test_threads_share_two_heaps() -> None:
+    """glibc puts every heap but the first at a multiple of 64 MiB."""
+    done = subprocess.run([sys.executable, "-c", _THREADS_THAT_ALLOCATE], capture_output=True, text=True, check=True)
+    assert int(done.stdout) <= 1

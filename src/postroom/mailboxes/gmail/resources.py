@@ -11,7 +11,6 @@ from enum import StrEnum
 from typing import Any
 
 Json = Mapping[str, Any]
-_TO_STANDARD = bytes.maketrans(b"-_", b"+/")
 
 
 class MessageFormat(StrEnum):
@@ -108,8 +107,11 @@ class HistoryPage:
 
 def decoded(text: str) -> bytes:
     """The bytes behind base64url, with or without padding; anything else in it is an error, never skipped."""
-    digits = text.encode("ascii").rstrip(b"=").translate(_TO_STANDARD)
-    return binascii.a2b_base64(digits + b"=" * (-len(digits) % 4), strict_mode=True)
+    digits = text.encode("ascii").rstrip(b"=").replace(b"-", b"+").replace(b"_", b"/")
+    raw = binascii.a2b_base64(digits + b"=" * (-len(digits) % 4))  # strict mode takes half as long again
+    if len(raw) != len(digits) * 3 // 4 or len(digits) % 4 == 1:
+        raise binascii.Error("not base64url")
+    return raw
 
 
 def encoded(raw: bytes) -> str:
