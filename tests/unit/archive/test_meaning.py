@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import platform
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -178,3 +181,35 @@ def test_vectors_of_accounts_that_are_gone_are_removed(tmp_path: Path) -> None:
     assert vectors_path(tmp_path, ME).exists()
     remove_vectors(tmp_path, [])
     assert not list(vectors_path(tmp_path, ME).parent.iterdir())
+
+
+class _Heap(ctypes.Structure):
+    """`struct mallinfo2` of glibc."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in [
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "keepcost",
+        ]
+    ]
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc" or sys.maxsize < 2**32, reason="asks a 64-bit glibc")
+def test_no_text_is_kept_in_memory_once_it_has_its_vector() -> None:
+    used = ctypes.CDLL(None).mallinfo2
+    used.restype = _Heap
+    embedder = text_embedder()
+    texts = [f"Number {number} of many letters, each with its own words. " * 3 for number in range(1_000)]
+    embedder.embed(texts[:1])
+    before = used().uordblks
+    embedder.embed(texts)
+    assert used().uordblks - before < 1_000_000

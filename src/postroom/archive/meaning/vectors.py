@@ -74,6 +74,7 @@ def text_embedder() -> TextEmbedder:
     encoder = Tokenizer.from_file(str(tokenizer))
     encoder.no_padding()
     encoder.no_truncation()
+    encoder.model._resize_cache(0)  # it has no words but whole texts, seldom met twice: 10,000 of them take 75 MB
     return TextEmbedder(load_file(weights)[_TENSOR].astype(np.float32), encoder)
 
 
