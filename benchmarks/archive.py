@@ -51,7 +51,7 @@ class Import:
 
 
 def import_with_postroom(files: MailFiles, count: int, format: str, home: Path) -> Import:
-    mail = files.maildir if format == "maildir" else files.mbox
+    mail = {"maildir": files.maildir, "eml": files.eml}.get(format, files.mbox)
     command = [sys.executable, "-m", "postroom", "import", format, str(mail), "--account", OWNER, "--json"]
     done = _measured(command, {"POSTROOM_HOME": str(home)}, home)
     return Import(f"postroom, {format}", count / done.seconds, done.cpu_seconds, done.peak_mb, _megabytes(home))
@@ -175,7 +175,9 @@ MOST_P95_MS = 5.0
 MOST_P95_AT_A_MILLION_MS = 10.0
 MOST_BEHIND_MS = 1.0
 MOST_MB = 300.0
-FORMATS = ("mbox", "maildir", "takeout")
+FORMATS = ("mbox", "maildir", "eml", "takeout")
+AS_FILES = {"maildir": "Maildir", "eml": ".eml files"}
+"""What has a file for each message."""
 OURS, PEER = "postroom", "notmuch"
 ALL_KINDS = "all kinds that both know"
 
@@ -322,9 +324,11 @@ def _judge_imports(imports: Sequence[Import], kind: Kind, messages: int) -> Iter
         met = None if over is None else over >= least
         goal = f"at least {least:g}x"
         yield Verdict(f"import: {name} over notmuch", over, goal, met, ours=rate, peer=PEER, theirs=theirs)
-    if (mbox := _rate(imports, f"{OURS}, mbox")) and (maildir := _rate(imports, f"{OURS}, maildir")):
-        over, goal = mbox / maildir, f"at most {MOST_OVER_MBOX:g}x"
-        yield Verdict("import: mbox over Maildir", over, goal, over <= MOST_OVER_MBOX, ours=maildir, theirs=mbox)
+    mbox = _rate(imports, f"{OURS}, mbox")
+    for format, name in AS_FILES.items():
+        if mbox and (rate := _rate(imports, f"{OURS}, {format}")):
+            over, goal = mbox / rate, f"at most {MOST_OVER_MBOX:g}x"
+            yield Verdict(f"import: mbox over {name}", over, goal, over <= MOST_OVER_MBOX, ours=rate, theirs=mbox)
     if ours and messages:
         cpu_us = min(one.cpu_seconds for one in ours) / messages * 1e6
         yield Verdict("import: CPU a message", cpu_us, f"at most {MOST_CPU_US:g} µs", cpu_us <= MOST_CPU_US, " µs")
@@ -372,7 +376,7 @@ def measure(options: argparse.Namespace, console: Console) -> dict[str, Any]:
             files = write(folder, Kind(options.mail), options.messages, with_maildir=with_peer)
         contest = Contest(folder, files, options.messages, with_peer=with_peer)
         imports: list[Import] = []
-        formats = ["takeout"] if with_documents else [each for each in FORMATS if with_peer or each != "maildir"]
+        formats = ["takeout"] if with_documents else [each for each in FORMATS if with_peer or each not in AS_FILES]
         for done in contest.imports(options.rounds, formats) if not options.only_search else ():
             console.print(f"imported: {done.contender}, {done.messages_per_second:,.0f}/s")
             imports.append(done)

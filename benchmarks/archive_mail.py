@@ -58,6 +58,11 @@ class MailFiles:
     def maildir(self) -> Path:
         return self.folder / "Maildir"
 
+    @property
+    def eml(self) -> Path:
+        """The files of the Maildir once more, by other names."""
+        return self.folder / "eml"
+
     def labels(self) -> dict[str, list[str]]:
         """The labels of each file of the Maildir."""
         return {str(name): list(labels) for name, labels in json.loads((self.folder / "labels.json").read_text())}
@@ -74,6 +79,7 @@ def write(folder: Path, kind: Kind, count: int, *, with_maildir: bool) -> MailFi
     files = MailFiles(folder)
     for name in ("cur", "new", "tmp"):
         (files.maildir / name).mkdir(parents=True, exist_ok=True)
+    files.eml.mkdir(exist_ok=True)
     labels: list[tuple[str, list[str]]] = []
     every = max(1, count // _SAMPLE)
     box = GeneratedMailbox(count, 1, OWNER)
@@ -93,6 +99,7 @@ def write(folder: Path, kind: Kind, count: int, *, with_maildir: bool) -> MailFi
             if with_maildir:
                 name = f"cur/1700000000.M{index:07}P1.host:2,S"
                 (files.maildir / name).write_bytes(content)
+                (files.eml / f"{index:07}.eml").hardlink_to(files.maildir / name)
                 labels.append((name, sorted(names.get(label, label) for label in summary.label_ids)))
             if index % every == 0:
                 sample.write(content.hex() + "\n")

@@ -81,7 +81,8 @@ def judge_whole_way(kept: Kept) -> Sequence[Verdict]:
 
 
 def judge_triage(kept: Kept) -> Sequence[Verdict]:
-    return triage.judged([triage.Rate(**rate) for rate in kept["rates"]])
+    rates, trials = kept["rates"], kept["trials"]
+    return triage.judged([triage.Rate(**rate) for rate in rates], [triage.TrialTime(**trial) for trial in trials])
 
 
 def judge_dashboard(kept: Kept) -> Sequence[Verdict]:

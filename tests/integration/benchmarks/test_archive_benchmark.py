@@ -30,6 +30,7 @@ def test_the_same_mail_is_written_for_both(tmp_path: Path, kind: Kind) -> None:
     ]
     assert [raw.rstrip(b"\n") for raw in in_mbox] == [raw.rstrip(b"\n") for raw in in_maildir]
     assert files.sample() == in_maildir
+    assert [path.read_bytes() for path in sorted(files.eml.iterdir())] == in_maildir
     assert len(files.labels()) == 150
 
 
@@ -49,7 +50,8 @@ def test_a_small_run_has_a_figure_for_everything(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(sys, "argv", ["benchmarks.archive", *options])
     archive.main()
     kept = json.loads(out.read_text())
-    contenders = ["postroom, mbox", "postroom, maildir", "postroom, takeout", "notmuch, maildir"]
+    ours = ["postroom, mbox", "postroom, maildir", "postroom, eml", "postroom, takeout"]
+    contenders = [*ours, "notmuch, maildir"]
     without_peer = ["postroom, mbox", "postroom, takeout"]
     assert [one["contender"] for one in kept["imports"]] == (contenders if has_notmuch else without_peer)
     assert kept["searches"][-1]["kind"] == ALL_KINDS

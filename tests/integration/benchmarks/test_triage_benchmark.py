@@ -12,9 +12,8 @@ from benchmarks import triage
 
 def test_it_measures_ours_beside_the_loop_and_writes_it_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "out" / "triage.json"
-    monkeypatch.setattr(
-        sys, "argv", ["triage", "--messages", "400", "--rules", "60", "--runs", "2", "--json", str(file)]
-    )
+    few = ["--messages", "400", "--rules", "60", "--runs", "2", "--tried", "200"]
+    monkeypatch.setattr(sys, "argv", ["triage", *few, "--json", str(file)])
     triage.main()
     found = json.loads(file.read_text())
     assert [(rate["what"], rate["rules"]) for rate in found["rates"]] == [
@@ -24,3 +23,5 @@ def test_it_measures_ours_beside_the_loop_and_writes_it_down(tmp_path: Path, mon
         ("a loop with re", 500),
     ]
     assert all(rate["per_second"] > 0 for rate in found["rates"])
+    assert [trial["messages"] for trial in found["trials"]] == [200, 200, 200]
+    assert any(trial["matched"] for trial in found["trials"])
