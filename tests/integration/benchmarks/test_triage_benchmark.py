@@ -23,5 +23,5 @@ def test_it_measures_ours_beside_the_loop_and_writes_it_down(tmp_path: Path, mon
         ("a loop with re", 500),
     ]
     assert all(rate["per_second"] > 0 for rate in found["rates"])
-    assert [trial["messages"] for trial in found["trials"]] == [200, 200, 200]
+    assert all(100 < trial["messages"] <= 200 for trial in found["trials"])
     assert any(trial["matched"] for trial in found["trials"])
