@@ -47,9 +47,9 @@ _HOSTILE = ("(a+)+$", "(x+x+)+y", "([a-z]+)*!$")
 MOST_TRIAL_S = 5.0
 """For the trial of a rule over 100,000 messages."""
 _TRIED: Mapping[str, dict[str, Any]] = {
-    "a domain": {"sender_domain": "shop.example"},
-    "words of the subject": {"subject_contains": "invoice"},
-    "either of two": {"any": [{"subject_contains": "invoice"}, {"larger_than": "100K"}]},
+    "a domain": {"sender_domain": "fastpost.example"},
+    "words of the subject": {"subject_contains": "account"},
+    "either of two": {"any": [{"subject_contains": "account"}, {"larger_than": "100K"}]},
 }
 _WITH_SPAM = 1.8
 """So much more mail is archived than is tried: a trial leaves spam and trash out."""
