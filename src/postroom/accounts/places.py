@@ -120,6 +120,12 @@ class DatabasePlaces:
         later = [] if from_uid is None else [places.c.uid >= from_uid]
         return await self._select(places.c.folder_id == folder_id, *later)
 
+    async def flags(self, folder_id: str) -> Sequence[tuple[int, int, frozenset[str]]]:
+        query = select(places.c.uidvalidity, places.c.uid, places.c.flags)
+        query = query.where(_mine(places, self.account_id), places.c.folder_id == folder_id)
+        rows = await self.database.read(lambda tx: tx.execute(query).all())
+        return [(uidvalidity, uid, _flag_set(text)) for uidvalidity, uid, text in rows]
+
     async def places_at(self, keys: Sequence[PlaceKey]) -> Sequence[Place]:
         if not keys:
             return ()

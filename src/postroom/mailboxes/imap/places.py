@@ -511,6 +511,9 @@ class PlaceStore(Protocol):
     async def places(self, folder_id: str, *, from_uid: int | None = None) -> Sequence[Place]:
         """All of a folder, or those with at least this UID."""
 
+    async def flags(self, folder_id: str) -> Sequence[tuple[int, int, frozenset[str]]]:
+        """UIDVALIDITY, UID and flags of all places of a folder."""
+
     async def places_at(self, keys: Sequence[PlaceKey]) -> Sequence[Place]: ...
 
     async def places_of(self, ids: Collection[MessageId]) -> Sequence[Place]: ...
