@@ -157,7 +157,9 @@ class DatabasePlaces:
             conditions.append(places.c.folder_id.in_(sorted(folder_ids)))
         if after is not None:
             conditions.append(_follows(after))
-        return await self._select(*conditions, most=most)
+        return await self._select(
+            *conditions, most=most, by_folder=span is None and folder_ids is not None and not most
+        )
 
     async def unknown(self, *, since: int | None = None, sizes: Collection[int] | None = None) -> Sequence[Place]:
         unknown: list[ColumnElement[bool]] = [places.c.message_id.is_(None)]
@@ -166,12 +168,12 @@ class DatabasePlaces:
         found = await self._select(*unknown)
         return found if sizes is None else [place for place in found if place.size in sizes]
 
-    async def following(self, folder_id: str, received_s: int, most: int) -> Sequence[Place]:
+    async def following(self, folder_ids: Collection[str], received_s: int, most: int) -> Sequence[Place]:
         query = (
             select(*_COLUMNS)
             .where(
                 _mine(places, self.account_id),
-                places.c.folder_id == folder_id,
+                places.c.folder_id.in_(sorted(folder_ids)),
                 places.c.message_id.is_(None),
                 places.c.received_s >= received_s,
             )
@@ -180,11 +182,16 @@ class DatabasePlaces:
         )
         return await self.database.read(lambda tx: _read_places(tx, query))
 
-    async def _select(self, *conditions: ColumnElement[bool], most: int | None = None) -> list[Place]:
+    async def _select(
+        self, *conditions: ColumnElement[bool], most: int | None = None, by_folder: bool = False
+    ) -> list[Place]:
+        """`by_folder`: the rows of a few folders are found and then sorted. SQLite would else go through those of all
+        folders by their time, as is right for the first few of many."""
+        received = places.c.received_s + 0 if by_folder else places.c.received_s
         query = (
             select(*_COLUMNS)
             .where(_mine(places, self.account_id), *conditions)
-            .order_by(places.c.received_s.desc(), places.c.uid.desc(), places.c.folder_id, places.c.uidvalidity)
+            .order_by(received.desc(), places.c.uid.desc(), places.c.folder_id, places.c.uidvalidity)
             .limit(most)
         )
         return await self.database.read(lambda tx: _read_places(tx, query))
@@ -418,8 +425,9 @@ def _places_of(tx: Tx, account_id: str, ids: Collection[MessageId]) -> list[Plac
     found: list[Place] = []
     for some in _portions(sorted(ids), _AT_ONCE):
         query = select(*_COLUMNS).where(_mine(places, account_id), places.c.message_id.in_(some))
-        found += _read_places(tx, query.order_by(places.c.received_s, places.c.folder_id))
-    return found
+        found += _read_places(tx, query)
+    # SQLite would go through all of the account's places in the order of their time, if it were asked to sort them.
+    return sorted(found, key=lambda place: (place.received_s, place.folder_id))
 
 
 def _at(tx: Tx, account_id: str, keys: Sequence[PlaceKey]) -> list[Place]:
@@ -475,7 +483,7 @@ def _folder_values(account_id: str, folder: FolderState) -> dict[str, Any]:
 
 def _read_places(tx: Tx, query: Select[Any]) -> list[Place]:
     """The rows of a query over `_COLUMNS`, which has the columns in the order of a place."""
-    return [Place(row[0], row[1], row[2], _flag_set(row[3]), *row[4:]) for row in tx.execute(query)]
+    return [Place(row[0], row[1], row[2], _flag_set(row[3]), *row[4:]) for row in tx.execute(query).all()]
 
 
 @lru_cache(4_096)
