@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Row, Select, and_, bindparam, delete, func, literal, or_, select, tuple_, update
 
-from postroom.db import Database, Tx
+from postroom.db import Database, Prepared, Tx
 from postroom.db.database import insert
 from postroom.db.tables.accounts import mailbox_changes as changes
 from postroom.db.tables.accounts import mailbox_folders as folders
@@ -60,12 +60,13 @@ _COLUMNS = (
     places.c.seen,
 )
 _AT_KEY = and_(*(places.c[name] == bindparam(f"at_{name}") for name in _KEY_COLUMNS))
-_SET_FLAGS = update(places).where(_AT_KEY).values(flags=bindparam("flags"))
-_IDENTIFY = (
+_SET_FLAGS = Prepared(update(places).where(_AT_KEY).values(flags=bindparam("flags")))
+_IDENTIFY = Prepared(
     update(places)
     .where(_AT_KEY)
     .values(message_id=bindparam("message_id"), header_id=bindparam("header_id"), provisional=False)
 )
+_ENTER = Prepared(changes.insert())
 
 
 @dataclass(frozen=True)
@@ -367,7 +368,7 @@ def _identify_step(
     for place, each in step:
         now = replace(place, message_id=each.message_id, header_id=each.header_id, is_provisional=False)
         held[place.key] = now
-    tx.execute(_IDENTIFY, [_identified_values(account_id, held[place.key]) for place, _ in step])
+    tx.run_many(_IDENTIFY, [_identified_values(account_id, held[place.key]) for place, _ in step])
     after = by_message(held.values())
     late = {each.message_id for place, each in step if place.message_id is not None}
     entries = []
@@ -385,8 +386,7 @@ def _write(tx: Tx, account_id: str, entries: Sequence[JournalEntry]) -> None:
         return
     first = int(_lock(tx, account_id).entries)
     rows = [_entry_values(account_id, first + number, entry) for number, entry in enumerate(entries)]
-    for some in _portions(rows, _AT_ONCE):
-        tx.execute(changes.insert(), some)
+    tx.run_many(_ENTER, rows)
     values = {"entries": first + len(rows)}
     tx.execute(update(journals).where(journals.c.account_id == account_id).values(**values))
 
@@ -417,8 +417,7 @@ def _set_flags(tx: Tx, account_id: str, change: FolderChange) -> None:
         {**_key_values(account_id, (change.after.id, change.after.uidvalidity, uid)), "flags": " ".join(sorted(flags))}
         for uid, flags in change.flags.items()
     ]
-    if rows:
-        tx.execute(_SET_FLAGS, rows)
+    tx.run_many(_SET_FLAGS, rows)
 
 
 def _places_of(tx: Tx, account_id: str, ids: Collection[MessageId]) -> list[Place]:

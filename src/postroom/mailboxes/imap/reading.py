@@ -34,7 +34,7 @@ _MOST_AT_ONCE = 100
 _BYTES_AT_ONCE = 8 << 20
 _BYTES_AHEAD = 2 << 20
 """Of one folder. All folders together should fit into the spool."""
-_RECORDED_AT_ONCE = 400
+_RECORDED_AT_ONCE = 1_000
 _CONNECTIONS = 2
 """Folders are read on so many at once; one of the pool's is left for what a person asks for meanwhile."""
 _OF_ALL = (MailboxThrottled, Unreachable, LoginNeeded, LabelGone)
