@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Row, Select, and_, bindparam, delete, func, literal, or_, select, tuple_, update
 
-from postroom.db import Database, Tx
+from postroom.db import Database, Prepared, Tx
 from postroom.db.database import insert
 from postroom.db.tables.accounts import mailbox_changes as changes
 from postroom.db.tables.accounts import mailbox_folders as folders
@@ -60,12 +60,13 @@ _COLUMNS = (
     places.c.seen,
 )
 _AT_KEY = and_(*(places.c[name] == bindparam(f"at_{name}") for name in _KEY_COLUMNS))
-_SET_FLAGS = update(places).where(_AT_KEY).values(flags=bindparam("flags"))
-_IDENTIFY = (
+_SET_FLAGS = Prepared(update(places).where(_AT_KEY).values(flags=bindparam("flags")))
+_IDENTIFY = Prepared(
     update(places)
     .where(_AT_KEY)
     .values(message_id=bindparam("message_id"), header_id=bindparam("header_id"), provisional=False)
 )
+_ENTER = Prepared(changes.insert())
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,12 @@ class DatabasePlaces:
         later = [] if from_uid is None else [places.c.uid >= from_uid]
         return await self._select(places.c.folder_id == folder_id, *later)
 
+    async def flags(self, folder_id: str) -> Sequence[tuple[int, int, frozenset[str]]]:
+        query = select(places.c.uidvalidity, places.c.uid, places.c.flags)
+        query = query.where(_mine(places, self.account_id), places.c.folder_id == folder_id)
+        rows = await self.database.read(lambda tx: tx.execute(query).all())
+        return [(uidvalidity, uid, _flag_set(text)) for uidvalidity, uid, text in rows]
+
     async def places_at(self, keys: Sequence[PlaceKey]) -> Sequence[Place]:
         if not keys:
             return ()
@@ -151,7 +158,9 @@ class DatabasePlaces:
             conditions.append(places.c.folder_id.in_(sorted(folder_ids)))
         if after is not None:
             conditions.append(_follows(after))
-        return await self._select(*conditions, most=most)
+        return await self._select(
+            *conditions, most=most, by_folder=span is None and folder_ids is not None and not most
+        )
 
     async def unknown(self, *, since: int | None = None, sizes: Collection[int] | None = None) -> Sequence[Place]:
         unknown: list[ColumnElement[bool]] = [places.c.message_id.is_(None)]
@@ -160,12 +169,12 @@ class DatabasePlaces:
         found = await self._select(*unknown)
         return found if sizes is None else [place for place in found if place.size in sizes]
 
-    async def following(self, folder_id: str, received_s: int, most: int) -> Sequence[Place]:
+    async def following(self, folder_ids: Collection[str], received_s: int, most: int) -> Sequence[Place]:
         query = (
             select(*_COLUMNS)
             .where(
                 _mine(places, self.account_id),
-                places.c.folder_id == folder_id,
+                places.c.folder_id.in_(sorted(folder_ids)),
                 places.c.message_id.is_(None),
                 places.c.received_s >= received_s,
             )
@@ -174,11 +183,16 @@ class DatabasePlaces:
         )
         return await self.database.read(lambda tx: _read_places(tx, query))
 
-    async def _select(self, *conditions: ColumnElement[bool], most: int | None = None) -> list[Place]:
+    async def _select(
+        self, *conditions: ColumnElement[bool], most: int | None = None, by_folder: bool = False
+    ) -> list[Place]:
+        """`by_folder`: the rows of a few folders are found and then sorted. SQLite would else go through those of all
+        folders by their time, as is right for the first few of many."""
+        received = places.c.received_s + 0 if by_folder else places.c.received_s
         query = (
             select(*_COLUMNS)
             .where(_mine(places, self.account_id), *conditions)
-            .order_by(places.c.received_s.desc(), places.c.uid.desc(), places.c.folder_id, places.c.uidvalidity)
+            .order_by(received.desc(), places.c.uid.desc(), places.c.folder_id, places.c.uidvalidity)
             .limit(most)
         )
         return await self.database.read(lambda tx: _read_places(tx, query))
@@ -354,7 +368,7 @@ def _identify_step(
     for place, each in step:
         now = replace(place, message_id=each.message_id, header_id=each.header_id, is_provisional=False)
         held[place.key] = now
-    tx.execute(_IDENTIFY, [_identified_values(account_id, held[place.key]) for place, _ in step])
+    tx.run_many(_IDENTIFY, [_identified_values(account_id, held[place.key]) for place, _ in step])
     after = by_message(held.values())
     late = {each.message_id for place, each in step if place.message_id is not None}
     entries = []
@@ -372,8 +386,7 @@ def _write(tx: Tx, account_id: str, entries: Sequence[JournalEntry]) -> None:
         return
     first = int(_lock(tx, account_id).entries)
     rows = [_entry_values(account_id, first + number, entry) for number, entry in enumerate(entries)]
-    for some in _portions(rows, _AT_ONCE):
-        tx.execute(changes.insert(), some)
+    tx.run_many(_ENTER, rows)
     values = {"entries": first + len(rows)}
     tx.execute(update(journals).where(journals.c.account_id == account_id).values(**values))
 
@@ -404,16 +417,16 @@ def _set_flags(tx: Tx, account_id: str, change: FolderChange) -> None:
         {**_key_values(account_id, (change.after.id, change.after.uidvalidity, uid)), "flags": " ".join(sorted(flags))}
         for uid, flags in change.flags.items()
     ]
-    if rows:
-        tx.execute(_SET_FLAGS, rows)
+    tx.run_many(_SET_FLAGS, rows)
 
 
 def _places_of(tx: Tx, account_id: str, ids: Collection[MessageId]) -> list[Place]:
     found: list[Place] = []
     for some in _portions(sorted(ids), _AT_ONCE):
         query = select(*_COLUMNS).where(_mine(places, account_id), places.c.message_id.in_(some))
-        found += _read_places(tx, query.order_by(places.c.received_s, places.c.folder_id))
-    return found
+        found += _read_places(tx, query)
+    # SQLite would go through all of the account's places in the order of their time, if it were asked to sort them.
+    return sorted(found, key=lambda place: (place.received_s, place.folder_id))
 
 
 def _at(tx: Tx, account_id: str, keys: Sequence[PlaceKey]) -> list[Place]:
@@ -469,7 +482,7 @@ def _folder_values(account_id: str, folder: FolderState) -> dict[str, Any]:
 
 def _read_places(tx: Tx, query: Select[Any]) -> list[Place]:
     """The rows of a query over `_COLUMNS`, which has the columns in the order of a place."""
-    return [Place(row[0], row[1], row[2], _flag_set(row[3]), *row[4:]) for row in tx.execute(query)]
+    return [Place(row[0], row[1], row[2], _flag_set(row[3]), *row[4:]) for row in tx.execute(query).all()]
 
 
 @lru_cache(4_096)

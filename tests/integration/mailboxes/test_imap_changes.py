@@ -197,3 +197,32 @@ async def test_mail_that_old_connections_do_not_show_yet_is_read_all_the_same(tm
                 await open_folder(connection, "INBOX")
         expected = rig.deliver(b"Subject: news\r\n\r\nIt came after they had looked.\r\n")
         assert [each async for page in rig.mailbox.list() for each in page.ids] == [expected]
+
+
+@pytest.mark.req("IM-4")
+async def test_places_come_in_the_same_order_however_they_are_found(database: Database) -> None:
+    new = NewAccount("owner@x.example", "imap://127.0.0.1:143", provider=Provider.IMAP)
+    account = await database.write(lambda tx: add_account(tx, new, SystemClock().now()))
+    store = DatabasePlaces(database, account.id)
+    folders = [FolderState(f"folder-{number}", f"Box{number}") for number in range(3)]
+    await store.put_folders(folders, ())
+    for number, folder in enumerate(folders):
+        coming = [Place(folder.id, 7, uid, frozenset(), 100 * (uid % 4) + number, 10) for uid in range(1, 9)]
+        assert await store.apply([FolderChange(folder, replace(folder, uidvalidity=7, uidnext=9, messages=8), coming)])
+    whole = await store.listed(None, None)
+    assert [place.received_s for place in whole] == sorted((place.received_s for place in whole), reverse=True)
+    for chosen in (["folder-1"], ["folder-0", "folder-2"]):
+        expected = [place for place in whole if place.folder_id in chosen]
+        assert await store.listed(None, chosen) == expected
+        assert await store.listed(None, chosen, most=len(whole)) == expected
+        following = await store.following(chosen, 200, 100)
+        assert sorted(following, key=lambda place: (place.received_s, place.uid)) == following
+        assert {place.key for place in following} == {place.key for place in expected if place.received_s >= 200}
+        assert await store.following(chosen, 200, 3) == following[:3]
+    await store.identify([IdentifiedPlace(place, f"{place.uid % 2:064d}") for place in whole])
+    found = await store.places_of([f"{number:064d}" for number in range(2)])
+    assert [(place.received_s, place.folder_id) for place in found] == sorted(
+        (place.received_s, place.folder_id) for place in found
+    )
+    assert len(found) == len(whole)
+    assert not await store.following(["folder-1"], 0, 100), "all of it was read"

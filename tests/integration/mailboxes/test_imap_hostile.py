@@ -38,6 +38,7 @@ from postroom.mailboxes.imap.connection import (
 )
 from postroom.mailboxes.imap.login import examine_imap
 from postroom.mailboxes.imap.mailbox import ImapMailbox
+from postroom.mailboxes.imap.places import digest
 from postroom.mailboxes.imap.session import ConnectionPool
 from tests.support.databases import install
 from tests.support.dovecot import dovecot, require_dovecot
@@ -458,3 +459,64 @@ def test_plain_text_is_only_for_this_machine() -> None:
         server_address("imap.example.com", None, Security.PLAIN)
     parsed = ServerAddress.parse("imap+starttls://[::1]:143")
     assert (parsed.host, str(parsed)) == ("::1", "imap+starttls://[::1]:143")
+
+
+_BARE = b"* OK [CAPABILITY IMAP4rev1 UIDPLUS] ready\r\n"
+_OPENED = b"* 2 EXISTS\r\n* OK [UIDVALIDITY 7] ok\r\n* OK [UIDNEXT 3] ok\r\n"
+
+
+def bare(said: dict[str, bytes]) -> Answers:
+    """A server that counts no changes; what it says of all flags is `FLAGS`. `said` may change."""
+
+    def answer(tag: str, words: str) -> bytes | None:
+        counted = {"STATUS": b"* STATUS INBOX (MESSAGES 2 UIDNEXT 3 UIDVALIDITY 7)\r\n", "EXAMINE": _OPENED} | said
+        if words.endswith("(UID FLAGS)") and "FLAGS" in said:
+            counted["FETCH"] = said["FLAGS"]
+        return polite(**counted)(tag, words)
+
+    return answer
+
+
+@pytest.mark.req("IM-7")
+async def test_flags_without_end_are_refused_and_end_the_connection(tmp_path: Path) -> None:
+    said: dict[str, bytes] = {}
+    async with scripted(bare(said), _BARE) as server, mailbox_of(server, tmp_path) as mailbox:
+        known = await ids_of(mailbox)
+        since = (await mailbox.identity()).cursor
+        said["FLAGS"] = b"".join(b"* 1 FETCH (UID %d FLAGS (\\Seen))\r\n" % uid for uid in range(1, 20_100))
+        error = await refusal(lambda: _read_all(mailbox, since))
+        assert "more than 20,008 responses to one command" in error.message
+        said.clear()
+        assert await ids_of(mailbox) == known
+
+
+@pytest.mark.req("IM-3", "IM-7")
+@pytest.mark.parametrize("form", [b"(UID %d FLAGS (%b))", b"(FLAGS (%b) UID %d)", b"(UID %d FLAGS (%b) MODSEQ (9))"])
+async def test_flags_are_compared_in_whatever_form_a_server_says_them(tmp_path: Path, form: bytes) -> None:
+    said: dict[str, bytes] = {}
+    async with scripted(bare(said), _BARE) as server, mailbox_of(server, tmp_path) as mailbox:
+        await ids_of(mailbox)
+        since = (await mailbox.identity()).cursor
+        values = [(b"\\Recent \\Flagged NIL", 1), (b"", 2)]
+        lines = [form % (pair if form.startswith(b"(FLAGS") else pair[::-1]) for pair in values]
+        said["FLAGS"] = b"".join(b"* %d FETCH %b\r\n" % each for each in enumerate(lines, 1))
+        [page] = [page async for page in mailbox.changes(since)]
+        [delta] = page.relabelled
+        assert (delta.add, delta.remove) == (frozenset({"STARRED"}), frozenset())
+
+
+@pytest.mark.req("IM-3", "IM-7")
+async def test_mail_behind_a_next_uid_that_did_not_move_is_found_by_the_count(tmp_path: Path) -> None:
+    """A server that breaks the rules: one message went, another came, and the next UID is the one that it was."""
+    said: dict[str, bytes] = {}
+    async with scripted(bare(said), _BARE) as server, mailbox_of(server, tmp_path) as mailbox:
+        before = await ids_of(mailbox)
+        since = (await mailbox.identity()).cursor
+        said["FLAGS"] = b"* 1 FETCH (UID 1 FLAGS ())\r\n"
+        said["SEARCH"] = b"* SEARCH 1 9\r\n"
+        said["FETCH"] = b'* 2 FETCH (UID 9 FLAGS () INTERNALDATE "01-Jan-2020 00:00:00 +0000" RFC822.SIZE 4)\r\n'
+        said["BODY"] = b"* 1 FETCH (UID 1 BODY[] {4}\r\na: b)\r\n* 2 FETCH (UID 9 BODY[] {4}\r\ne: f)\r\n"
+        pages = [page async for page in mailbox.changes(since)]
+        assert [len(page.added) for page in pages] == [1]
+        assert [each for page in pages for each in page.deleted] == [digest(b"c: d")]
+        assert set(await ids_of(mailbox)) == {digest(b"a: b"), digest(b"e: f")} != set(before)

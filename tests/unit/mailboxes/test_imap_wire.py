@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from postroom.mailboxes.imap.folders import fetched, flags_in
 from postroom.mailboxes.imap.wire import (
     MAX_DEPTH,
     ResponseReader,
@@ -144,3 +146,68 @@ def test_what_is_read_token_by_token_is_what_the_rules_say(parts: list[bytes]) -
     plain = _Scanner([line, b" rest"], [b"abc"]).plain_values()
     if plain is not None:
         assert plain == _Scanner([line, b" rest"], [b"abc"])._until(b"", 0)
+
+
+WORDS = [
+    "\\Seen",
+    "\\Flagged",
+    "\\Recent",
+    "$label",
+    "NIL",
+    "nil",
+    "",
+    "x" * 120,
+    "a}b",
+    "a]b",
+    "[a b]",
+    '"q"',
+    "(",
+    ")",
+    "é",
+]
+FLAG_PARTS = [b"UID 7", b"UID 0", b"UID 07", b"UID 99999999999999999999", b"RFC822.SIZE 3", b"MODSEQ (9)", b"FLAGS NIL"]
+FLAGS = st.lists(st.sampled_from(WORDS), max_size=4).map(lambda words: f"FLAGS ({' '.join(words)})".encode("latin-1"))
+UIDS = st.integers(1, 10**18).map(lambda uid: b"UID %d" % uid)
+ITEMS = (
+    st.tuples(UIDS, FLAGS) | st.tuples(FLAGS, UIDS) | st.lists(FLAGS | UIDS | st.sampled_from(FLAG_PARTS), max_size=3)
+)
+NAMES = st.sampled_from([b"* 1 FETCH (", b"* 12345 FETCH (", b"* 1 fetch (", b"* FETCH (", b"* 1 EXISTS (", b"P1 OK ("])
+ENDS = st.sampled_from([b")\r\n"] * 5 + [b")\n", b" )\r\n", b") \r\n", b"\r\n", b") {3}\r\nabc\r\n"])
+LINES = st.builds(lambda name, items, end: name + b" ".join(items) + end, NAMES, ITEMS, ENDS)
+PLAIN = st.builds(lambda uid, flags: b"* 1 FETCH (%b %b)\r\n" % (uid, flags), UIDS, FLAGS)
+
+
+def flags_said(data: bytes, cuts: list[int], *, is_quick: bool) -> tuple[list[object], str | None]:
+    """What a connection makes of these bytes, and where reading them ends: UIDs with flags, and all other responses."""
+    reader, found = ResponseReader(), list[object]()
+    edges = sorted({0, *(each for each in cuts if each < len(data)), len(data)})
+    try:
+        for start, end in pairwise(edges):
+            piece = data[start:end]
+            if is_quick:
+                found += [(uid, flags_in(words)) for uid, words in reader.flag_lines(piece)]
+                piece = b""
+            for response in reader.feed(piece):
+                items = fetched(response)
+                is_plain = items is not None and items.items.keys() == {"UID", "FLAGS"}
+                found.append((items.uid, items.flags) if items is not None and is_plain else response)
+    except WireError as error:
+        return found, str(error)
+    return found, None
+
+
+@pytest.mark.req("IM-7")
+@given(st.lists(LINES | PLAIN, max_size=12).map(b"".join), st.lists(st.integers(0, 700), max_size=8))
+@settings(max_examples=600)
+def test_lines_of_flags_that_are_read_together_say_what_each_says_by_itself(data: bytes, cuts: list[int]) -> None:
+    assert flags_said(data, cuts, is_quick=True) == flags_said(data, cuts, is_quick=False)
+
+
+def test_all_lines_of_flags_in_both_orders_are_read_together() -> None:
+    lines = b"".join(b"* %d FETCH (UID %d FLAGS (\\Seen $x))\r\n" % (n, n) for n in range(1, 500))
+    lines += b"* 500 FETCH (FLAGS () UID 500)\r\n"
+    reader = ResponseReader()
+    assert len(reader.flag_lines(lines + b"* 501 FETCH (UID 501")) == 500
+    assert not reader.is_idle
+    assert reader.flag_lines(b" FLAGS (\\Seen))\r\n") == [(501, b"\\Seen")]
+    assert reader.is_idle

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from urllib.parse import unquote
 
+from postroom.domain.errors import BadInput
 from postroom.mailboxes.errors import CallRefused, LabelGone, MailboxUnavailable
 from postroom.mailboxes.imap.connection import ImapConnection
 from postroom.mailboxes.imap.folders import date_text, open_folder
@@ -301,3 +302,15 @@ def _require_uidplus(connection: ImapConnection) -> None:
             status=0,
             reason="uidplus",
         )
+
+
+def new_wire_name(name: str, folders: Folders) -> str:
+    """A new folder's name on the wire; below the inbox, where the server wants all folders there. What separates
+    folders at this server has no place within a name."""
+    delimiter = next((folder.delimiter for folder in folders.values() if folder.delimiter), "/")
+    if not name.strip("/ ") or not name.isprintable() or any(letter in name for letter in "*%"):
+        raise BadInput("label", f"{name!r} cannot be the name of a folder")
+    others = [folder.wire for folder in folders.values() if folder.role is not FolderRole.INBOX]
+    below = f"INBOX{delimiter}" if others and all(wire.startswith(f"INBOX{delimiter}") for wire in others) else ""
+    parts = [part if delimiter == "/" else part.replace(delimiter, "-") for part in name.split("/") if part]
+    return below + encode_folder(delimiter.join(parts))

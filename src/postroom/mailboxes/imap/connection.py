@@ -22,6 +22,7 @@ from postroom.mailboxes import errors
 from postroom.mailboxes.imap.refusals import failure_of, goodbye_of, refusal_of, unreachable
 from postroom.mailboxes.imap.wire import (
     MAX_LITERAL,
+    FlagLine,
     Literal,
     ResponseCode,
     ResponseReader,
@@ -138,6 +139,7 @@ class IdleEnd(StrEnum):
 
 OnResponse = Callable[[ServerResponse], bool]
 """True if the response was taken; it is then not kept in the answer."""
+OnFlags = Callable[[Sequence[FlagLine]], None]
 Part = bytes | Literal
 
 
@@ -184,17 +186,19 @@ class ImapConnection:
         *parts: Part,
         most: int = MOST_UNTAGGED,
         take: OnResponse | None = None,
+        take_flags: OnFlags | None = None,
         changes: bool = False,
         secret: bool = False,
     ) -> Answer:
         """Send a command, of bytes with spaces between, and wait for its end.
 
-        `take` sees untagged responses as they come. `changes` says that it may have happened even if no answer comes.
+        `take` sees untagged responses as they come, but for those that say only which flags a UID has, where
+        `take_flags` sees these. `changes` says that it may have happened even if no answer comes.
         Any error but a refusal closes the connection.
         """
         with self._ending(changes):
             async with asyncio.timeout(self._patience.total_s):
-                return await self._exchange(parts, most, take, changes, secret)
+                return await self._exchange(parts, most, take, take_flags, changes, secret)
 
     async def commands(self, lines: Sequence[bytes]) -> Answer:
         """Send commands without waiting for the end of each, some at a time; the untagged responses to all of them.
@@ -237,20 +241,30 @@ class ImapConnection:
             yield
         except (WireError, OSError, TimeoutError, asyncio.IncompleteReadError) as error:
             self.abort()
-            raise self._failure(error, changes) from None
+            raise failure_of(error, self.address.host, changes) from None
         except (errors.MailboxUnavailable, errors.MailboxThrottled, asyncio.CancelledError):
             self.abort()
             raise
 
     async def _exchange(
-        self, parts: Sequence[Part], most: int, take: OnResponse | None, changes: bool, secret: bool
+        self,
+        parts: Sequence[Part],
+        most: int,
+        take: OnResponse | None,
+        take_flags: OnFlags | None,
+        changes: bool,
+        secret: bool,
     ) -> Answer:
         self._next_tag += 1
         tag = f"P{self._next_tag}"
         untagged: list[ServerResponse] = []
         await self._send(tag, parts)
         count = kept = 0
-        while True:
+        while count <= most:
+            if take_flags is not None and (lines := await self._flag_lines()):
+                count += len(lines)
+                take_flags(lines)
+                continue
             response = await self._next()
             if response.tag == tag:
                 self._learn(response)
@@ -259,14 +273,13 @@ class ImapConnection:
             if response.tag is not None:
                 raise WireError("an answer to a command that was not given")
             count += 1
-            if count > most:
-                raise WireError(f"more than {most:,} responses to one command")
             self._note(response, changes)
             if take is None or not take(response):
                 untagged.append(response)
                 kept += response.weight
                 if kept > MOST_KEPT:
                     raise WireError(f"more than {MOST_KEPT:,} bytes in answer to one command")
+        raise WireError(f"more than {most:,} responses to one command")
 
     async def _send(self, tag: str, parts: Sequence[Part]) -> None:
         pieces: list[bytes] = [tag.encode("ascii")]
@@ -301,12 +314,23 @@ class ImapConnection:
 
     async def _next(self, *, silence_s: float | None = None) -> ServerResponse:
         while not self._waiting:
-            async with asyncio.timeout(silence_s or self._patience.silence_s):
-                data = await self._reader.read(_READ_BYTES)
-            if not data:
-                raise asyncio.IncompleteReadError(b"", None)
-            self._waiting += self._responses.feed(data)
+            self._waiting += self._responses.feed(await self._read(silence_s))
         return self._waiting.popleft()
+
+    async def _flag_lines(self) -> list[FlagLine]:
+        """Those that come next; none where something else does, which then waits."""
+        if self._waiting:
+            return []
+        lines = self._responses.flag_lines(await self._read())
+        self._waiting += self._responses.feed(b"")
+        return lines
+
+    async def _read(self, silence_s: float | None = None) -> bytes:
+        async with asyncio.timeout(silence_s or self._patience.silence_s):
+            data = await self._reader.read(_READ_BYTES)
+        if not data:
+            raise asyncio.IncompleteReadError(b"", None)
+        return data
 
     def _note(self, response: ServerResponse, changes: bool = False) -> None:
         self._learn(response)
@@ -325,9 +349,6 @@ class ImapConnection:
     def _require_ok(self, response: ServerResponse, secret: bool) -> None:
         if response.name != "OK":
             raise refusal_of(response, self.address.host, is_login=secret)
-
-    def _failure(self, error: Exception, changes: bool) -> PostroomError:
-        return failure_of(error, self.address.host, changes)
 
     async def idle(self, until: Awaitable[object]) -> IdleEnd:
         """IDLE (RFC 2177) on the selected folder: let the server report until it has reported a change, or until the
@@ -503,7 +524,7 @@ class ImapConnection:
                         raise WireError("a question that no login has")
         except (WireError, OSError, TimeoutError, asyncio.IncompleteReadError) as error:
             self.abort()
-            raise self._failure(error, False) from None
+            raise failure_of(error, self.address.host, False) from None
         self._learn(response)
         self._require_ok(response, True)
 

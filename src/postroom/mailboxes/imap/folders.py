@@ -7,14 +7,14 @@ add up to what it says that it holds: a server that forgets half of a listing ha
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, timezone
 from functools import lru_cache
 
 from postroom.domain.ids import new_id
 from postroom.mailboxes.errors import CallRefused, LabelGone, MailboxUnavailable, PermissionMissing
-from postroom.mailboxes.imap.connection import MOST_UNTAGGED, Answer, ImapConnection
+from postroom.mailboxes.imap.connection import MOST_UNTAGGED, Answer, ImapConnection, OnFlags, OnResponse
 from postroom.mailboxes.imap.places import (
     GMAIL,
     FolderChange,
@@ -31,6 +31,7 @@ from postroom.mailboxes.imap.places import (
     unreadable_id,
 )
 from postroom.mailboxes.imap.wire import (
+    FlagLine,
     ServerResponse,
     UidSet,
     Value,
@@ -258,6 +259,12 @@ def flags_of(value: Value) -> frozenset[str]:
 
 
 @lru_cache(4_096)
+def flags_in(words: bytes) -> frozenset[str]:
+    """What `flags_of` says of the list with these words."""
+    return flags_of([each for each in words.split() if each.upper() != b"NIL"])
+
+
+@lru_cache(4_096)
 def _flags_named(words: tuple[bytes, ...]) -> frozenset[str]:
     """Most messages of a mailbox have one of a few sets of flags."""
     flags = (as_text(each).lower() for each in words)
@@ -303,29 +310,33 @@ class FolderLook:
             change = await self._without_losses(with_flags)
             if change is not None:
                 return change
-        before = await self._store.places(self._folder.id)
-        if self._box.uidvalidity != self._folder.uidvalidity:
-            return await self._anew(before)
-        known = {place.uid: place for place in before if place.uidvalidity == self._box.uidvalidity}
-        stale = [place for place in before if place.uidvalidity != self._box.uidvalidity]
-        new = await self._described(f"{self._folder.uidnext}:*", lowest=self._folder.uidnext)
+        if not self._is_same:
+            return await self._anew(await self._store.places(self._folder.id))
+        recorded = await self._store.flags(self._folder.id)
+        known = {uid: flags for uidvalidity, uid, flags in recorded if uidvalidity == self._box.uidvalidity}
+        stale = [(uidvalidity, uid) for uidvalidity, uid, _ in recorded if uidvalidity != self._box.uidvalidity]
+        ahead = {uid for uid in known if uid >= self._folder.uidnext}
+        new = await self._arrived(ahead)
         flags, gone = await (self._compared(known) if was_renamed else self._since(known))
-        unseen = {uid for uid in known if uid >= self._folder.uidnext and uid not in new}
-        gone |= unseen
+        gone |= ahead - new.keys()
         if len(known.keys() - gone | new.keys()) != self._box.exists:
             present = await self._present()
             gone = known.keys() - present
             missed = sorted(present - known.keys() - new.keys())
             new |= await self._described(str(UidSet.of(missed))) if missed else {}
             new |= self._undescribed(present - known.keys(), new)
-        left = {uid: each for uid, each in flags.items() if uid in known and uid not in gone}
+        differing = {uid: each for uid, each in flags.items() if each != known.get(uid, each) and uid not in gone}
+        lost = [(self._folder.id, *each) for each in [*stale, *((self._box.uidvalidity, uid) for uid in sorted(gone))]]
         return FolderChange(
-            self._folder,
-            self._state(new),
-            list(new.values()),
-            {uid: each for uid, each in left.items() if each != known[uid].flags},
-            [*stale, *(known[uid] for uid in sorted(gone))],
+            self._folder, self._state(new), list(new.values()), differing, await self._store.places_at(lost)
         )
+
+    async def _arrived(self, ahead: Collection[int]) -> dict[int, Place]:
+        """What came since the last look; `ahead` are UIDs that were recorded since. It is not asked for where the next
+        UID is the one that it was."""
+        since = self._folder.uidnext
+        nothing_new = 0 < self._box.uidnext <= since and self._box.exists <= self._folder.messages
+        return {} if nothing_new and not ahead else await self._described(f"{since}:*", lowest=since)
 
     async def _without_losses(self, with_flags: bool) -> FolderChange | None:
         """What came, and the flags that changed, where the counts prove that nothing went: then the places that stayed
@@ -333,10 +344,8 @@ class FolderLook:
         has_count = self._folder.modseq is not None and self._box.modseq is not None
         if with_flags and not has_count:
             return None
-        since = self._folder.uidnext
-        ahead = {place.uid for place in await self._store.places(self._folder.id, from_uid=since)}
-        nothing_new = 0 < self._box.uidnext <= since and self._box.exists <= self._folder.messages
-        new = {} if nothing_new and not ahead else await self._described(f"{since}:*", lowest=since)
+        ahead = {place.uid for place in await self._store.places(self._folder.id, from_uid=self._folder.uidnext)}
+        new = await self._arrived(ahead)
         flags, gone = await self._counted_since() if has_count else ({}, False)
         keys = [(self._folder.id, self._box.uidvalidity, uid) for uid in flags]
         known = {place.uid: place.flags for place in await self._store.places_at(keys)}
@@ -378,7 +387,7 @@ class FolderLook:
     def _is_same(self) -> bool:
         return self._box.uidvalidity == self._folder.uidvalidity
 
-    async def _since(self, known: Mapping[int, Place]) -> tuple[dict[int, frozenset[str]], set[int]]:
+    async def _since(self, known: Collection[int]) -> tuple[dict[int, frozenset[str]], set[int]]:
         """Flags that may have changed, and UIDs that are gone as far as the server tells by itself."""
         last = self._folder.uidnext - 1
         if last < 1 or not known:
@@ -393,15 +402,13 @@ class FolderLook:
         flags = await self._flags(f"1:{last}", f"(CHANGEDSINCE {self._folder.modseq}{vanished})")
         return flags, {uid for uid in known if any(uid in uids for uids in self._box.gone)}
 
-    async def _compared(self, known: dict[int, Place]) -> tuple[dict[int, frozenset[str]], set[int]]:
+    async def _compared(self, known: Collection[int]) -> tuple[dict[int, frozenset[str]], set[int]]:
         """Of a renamed folder: what has another size or date than was known lies there by chance."""
         last = self._folder.uidnext - 1
         found = await self._described(f"1:{last}") if last >= 1 and known else {}
-        same = {
-            uid
-            for uid, place in found.items()
-            if uid in known and (known[uid].size, known[uid].received_s) == (place.size, place.received_s)
-        }
+        before = await self._store.places_at([(self._folder.id, self._box.uidvalidity, uid) for uid in known])
+        looks = {place.uid: (place.size, place.received_s) for place in before}
+        same = {uid for uid, place in found.items() if looks.get(uid) == (place.size, place.received_s)}
         return {uid: found[uid].flags for uid in same}, {uid for uid in known if uid <= last and uid not in same}
 
     @property
@@ -420,7 +427,11 @@ class FolderLook:
                 found[items.uid] = items.flags
             return items is not None or self._box.follow(response)
 
-        await self._fetch(f"{uids} (UID FLAGS{self._of_gmail}) {modifier}".strip(), take)
+        def take_flags(lines: Sequence[FlagLine]) -> None:
+            found.update((uid, flags_in(words)) for uid, words in lines)
+
+        command = f"{uids} (UID FLAGS{self._of_gmail}) {modifier}".strip()
+        await self._fetch(command, take, None if self._of_gmail else take_flags)
         return found
 
     async def _described(self, uids: str, *, lowest: int = 1, with_headers: bool = False) -> dict[int, Place]:
@@ -473,9 +484,9 @@ class FolderLook:
             found[uid] = Place(*key, frozenset(), received, 0, unreadable_id(numbered, uid))
         return found
 
-    async def _fetch(self, what: str, take: Callable[[ServerResponse], bool]) -> None:
-        most = 4 * self._box.exists + MOST_UNTAGGED
-        await self._connection.command(b"UID FETCH", what.encode("ascii"), most=most, take=take)
+    async def _fetch(self, what: str, take: OnResponse, take_flags: OnFlags | None = None) -> None:
+        most, command = 4 * self._box.exists + MOST_UNTAGGED, (b"UID FETCH", what.encode("ascii"))
+        await self._connection.command(*command, most=most, take=take, take_flags=take_flags)
 
     async def _present(self) -> set[int]:
         """All UIDs. Raises unless they are as many as the server says that it holds."""

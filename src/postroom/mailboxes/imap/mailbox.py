@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
-from postroom.domain.errors import BadInput, PostroomError
+from postroom.domain.errors import PostroomError
 from postroom.mail.query import nodes
 from postroom.mail.query.grammar import parse
 from postroom.mailboxes import protocol
@@ -29,6 +29,7 @@ from postroom.mailboxes.imap.changing import (
     Uploaded,
     append_message,
     folder_labels,
+    new_wire_name,
     plan_change,
 )
 from postroom.mailboxes.imap.places import (
@@ -67,7 +68,7 @@ from postroom.mailboxes.imap.searching import (
     searched_nodes,
 )
 from postroom.mailboxes.imap.session import ImapSession
-from postroom.mailboxes.imap.wire import encode_folder, quoted
+from postroom.mailboxes.imap.wire import quoted
 from postroom.mailboxes.limiter import Limiter
 from postroom.mailboxes.ports import PriorityLane
 from postroom.reading.mail import read_headers
@@ -80,6 +81,8 @@ _PAGE_OF_CHANGES = 500
 _UPLOADS_AT_ONCE = 3
 _PAGES_AHEAD, _BYTES_AHEAD = 4, 16 << 20
 """A walk reads so many pages together, where they are not larger: each folder is then opened once for all of them."""
+_READ_WHOLE = 10_000
+"""So many messages of a folder are found at once: to find them page by page takes as long for each page."""
 _FOLDERS_KNOWN_S = 10.0
 """Before a message is appended: a folder that was deleted within this time is refused by the server."""
 _LEFT_OUT = frozenset({FolderRole.TRASH, FolderRole.SPAM})
@@ -140,7 +143,9 @@ class ImapMailbox:
         is_walk = max_age_s > 0
         together = page_size * _PAGES_AHEAD if is_walk else page_size
         if node is None:
-            source = self._by_portions(span, wanted, None if has_label else flag_behind(label_id), together)
+            is_small = has_label and sum(folders[each].messages for each in wanted or ()) <= _READ_WHOLE
+            most = None if is_small else together
+            source = self._by_portions(span, wanted, None if has_label else flag_behind(label_id), most)
         else:
             source = _one(await self._found(query, node, span, wanted, folders))
         listed: set[protocol.MessageId] = set()
@@ -157,14 +162,14 @@ class ImapMailbox:
         yield protocol.ListedPage(tuple(page), True, len(listed))
 
     async def _by_portions(
-        self, span: protocol.Span | None, folder_ids: Collection[str] | None, flag: FlagFilter | None, most: int
+        self, span: protocol.Span | None, folder_ids: Collection[str] | None, flag: FlagFilter | None, most: int | None
     ) -> AsyncIterator[Sequence[Place]]:
-        """All places, as many at a time as a page has: a mailbox may have more than fit into memory."""
+        """All places, so many at a time: a mailbox may have more than fit into memory."""
         last: Place | None = None
         while some := await self._store.listed(span, folder_ids, after=last, most=most, flag=flag):
             yield some
             last = some[-1]
-            if len(some) < most:
+            if most is None or len(some) < most:
                 return
 
     async def _found(
@@ -359,7 +364,7 @@ class ImapMailbox:
         if same:
             return same[0]
         folders = await self._refresh()
-        wire = _wire_name(name, folders)
+        wire = new_wire_name(name, folders)
         await self._create(wire)
         made = next((each for each in (await self._refresh()).values() if each.wire == wire), None)
         if made is None:
@@ -377,7 +382,7 @@ class ImapMailbox:
             await connection.command(b"SUBSCRIBE", quoted(wire))
 
     async def _make_folder(self, role: FolderRole) -> FolderState:
-        wire = _wire_name(NEW_FOLDERS[role], await self._store.folders())
+        wire = new_wire_name(NEW_FOLDERS[role], await self._store.folders())
         await self._create(wire)
         made = next((each for each in (await self._refresh()).values() if each.role is role), None)
         if made is None:
@@ -549,18 +554,6 @@ def _remote(
 
 def _headers(head: bytes) -> tuple[tuple[str, str], ...]:
     return tuple((name, value.replace("\r", "").replace("\n", "")) for name, value in read_headers(head))
-
-
-def _wire_name(name: str, folders: Folders) -> str:
-    """A new folder's name on the wire; below the inbox, where the server wants all folders there. What separates
-    folders at this server has no place within a name."""
-    delimiter = next((folder.delimiter for folder in folders.values() if folder.delimiter), "/")
-    if not name.strip("/ ") or not name.isprintable() or any(letter in name for letter in "*%"):
-        raise BadInput("label", f"{name!r} cannot be the name of a folder")
-    others = [folder.wire for folder in folders.values() if folder.role is not FolderRole.INBOX]
-    below = f"INBOX{delimiter}" if others and all(wire.startswith(f"INBOX{delimiter}") for wire in others) else ""
-    parts = [part if delimiter == "/" else part.replace(delimiter, "-") for part in name.split("/") if part]
-    return below + encode_folder(delimiter.join(parts))
 
 
 def _pages(entries: Sequence[JournalEntry]) -> list[list[JournalEntry]]:

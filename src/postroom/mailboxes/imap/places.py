@@ -511,6 +511,9 @@ class PlaceStore(Protocol):
     async def places(self, folder_id: str, *, from_uid: int | None = None) -> Sequence[Place]:
         """All of a folder, or those with at least this UID."""
 
+    async def flags(self, folder_id: str) -> Sequence[tuple[int, int, frozenset[str]]]:
+        """UIDVALIDITY, UID and flags of all places of a folder."""
+
     async def places_at(self, keys: Sequence[PlaceKey]) -> Sequence[Place]: ...
 
     async def places_of(self, ids: Collection[MessageId]) -> Sequence[Place]: ...
@@ -532,8 +535,8 @@ class PlaceStore(Protocol):
     async def unknown(self, *, since: int | None = None, sizes: Collection[int] | None = None) -> Sequence[Place]:
         """Places without a message: first seen after a generation, or of one of these sizes."""
 
-    async def following(self, folder_id: str, received_s: int, most: int) -> Sequence[Place]:
-        """Places of a folder without a message, received then or later, oldest first."""
+    async def following(self, folder_ids: Collection[str], received_s: int, most: int) -> Sequence[Place]:
+        """Places of these folders without a message, received then or later, oldest first."""
 
     async def expect(self, change: FolderChange) -> None:
         """Record only the new places of a change that have no message yet, so that they can be identified before it

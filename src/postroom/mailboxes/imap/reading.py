@@ -34,7 +34,7 @@ _MOST_AT_ONCE = 100
 _BYTES_AT_ONCE = 8 << 20
 _BYTES_AHEAD = 2 << 20
 """Of one folder. All folders together should fit into the spool."""
-_RECORDED_AT_ONCE = 400
+_RECORDED_AT_ONCE = 1_000
 _CONNECTIONS = 2
 """Folders are read on so many at once; one of the pool's is left for what a person asks for meanwhile."""
 _OF_ALL = (MailboxThrottled, Unreachable, LoginNeeded, LabelGone)
@@ -157,20 +157,23 @@ class BytesReader:
 
     async def _following(self, places: Sequence[Place]) -> list[Place]:
         """The next unread places of the folders that have few among these."""
-        by_folder: dict[str, list[Place]] = defaultdict(list)
+        left: dict[str, int] = defaultdict(lambda: _BYTES_AHEAD)
+        count: dict[str, int] = defaultdict(int)
         for place in places:
-            by_folder[place.folder_id].append(place)
-        found: list[Place] = []
-        for folder_id, some in by_folder.items():
-            left = _BYTES_AHEAD - sum(place.size for place in some)
-            since = min(place.received_s for place in some)
-            more = await self._store.following(folder_id, since, _MOST_AT_ONCE) if left > 0 else ()
-            taken = {place.key for place in some}
-            for place in more:
-                left -= place.size
-                if left > 0 and len(taken) < _MOST_AT_ONCE and place.key not in taken:
-                    taken.add(place.key)
-                    found.append(place)
+            left[place.folder_id] -= place.size
+            count[place.folder_id] += 1
+        wanted = [folder_id for folder_id, some in count.items() if left[folder_id] > 0 and some < _MOST_AT_ONCE]
+        if not wanted:
+            return []
+        since = min(place.received_s for place in places)
+        found, taken = list[Place](), {place.key for place in places}
+        for place in await self._store.following(wanted, since, _MOST_AT_ONCE * len(wanted)):
+            if place.key in taken:
+                continue
+            left[place.folder_id] -= place.size
+            if left[place.folder_id] > 0 and count[place.folder_id] < _MOST_AT_ONCE:
+                count[place.folder_id] += 1
+                found.append(place)
         return found
 
     def _identified(

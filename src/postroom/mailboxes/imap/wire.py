@@ -62,6 +62,11 @@ def _weight(value: Value) -> int:
     return 64 + (sum(map(_weight, value)) if isinstance(value, list) else len(value or b""))
 
 
+FlagLine: TypeAlias = "tuple[int, bytes]"
+"""A UID, and its flags with spaces between."""
+_UID, _FLAGS = rb"UID ([1-9][0-9]{0,17})", rb"FLAGS \(([ -!#-'*-Z\\^-z|]{0,1000}+)\)"
+_FLAG_LINE = re.compile(rb"\* [0-9]{1,9} FETCH \((?:%b %b|%b %b)\)\r\n" % (_UID, _FLAGS, _FLAGS, _UID))
+_FLAG_LINES = re.compile(rb"(?:%b)++" % _FLAG_LINE.pattern)
 STATUSES = frozenset({"OK", "NO", "BAD", "BYE", "PREAUTH"})
 _LITERAL = re.compile(rb"~?\{(\d{1,20})\+?\}$")
 _TAG = re.compile(rb"[A-Za-z0-9.]{1,32}")
@@ -108,6 +113,18 @@ class ResponseReader:
             pending, self._pending = self._pending, _Pending()
             pending.lines.append(line)
             yield parse(pending.lines, pending.literals)
+
+    def flag_lines(self, data: bytes) -> list[FlagLine]:
+        """The lines that have arrived with this data and before any other, as far as each has only a UID and flags.
+        What follows is for `feed`, which would read them as the same and takes many times as long."""
+        self._buffer += data
+        run = None if self._pending.lines else _FLAG_LINES.match(self._buffer)
+        if run is None:
+            return []
+        found = _FLAG_LINE.findall(self._buffer, 0, run.end())
+        del self._buffer[: run.end()]
+        self._searched = 0
+        return [(int(uid or last_uid), flags or first_flags) for uid, flags, first_flags, last_uid in found]
 
     def _take_line(self) -> bytes | None:
         end = self._buffer.find(b"\n", self._searched)
