@@ -87,9 +87,10 @@ class Dispatcher:
         return self._is_closing and self._unsettled == 0
 
 
-_LISTINGS_AT_ONCE = 8
+_LISTINGS_AT_ONCE = 4
 """Many slices have few messages or none, and each listing is a round trip; workers should not wait for each. Gmail is
-asked for several in one request."""
+asked for them in one request, as long as they fit into its smallest batch: answers to several could come in any order,
+and the newest day is to come first."""
 _FEWEST_FAILURES = 10
 """A slice must fail at least this often before its error is raised: many others may be listed in between."""
 
