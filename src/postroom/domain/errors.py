@@ -16,7 +16,8 @@ its default message, so it is written for the person who reads it.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any
@@ -124,3 +125,20 @@ def _kind_of(error: PostroomError) -> ErrorKind:
 
 def _seconds(value: object) -> timedelta | None:
     return timedelta(seconds=value) if isinstance(value, int | float) and 0 <= value < 1e9 else None
+
+
+@contextmanager
+def first_error() -> Iterator[None]:
+    """Around a task group: raise its first PostroomError alone. A group with any other error is raised as it is."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        ours, others = group.split(PostroomError)
+        if ours is None or others is not None:
+            raise
+        raise _first(ours) from None
+
+
+def _first(group: BaseExceptionGroup[PostroomError]) -> PostroomError:
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first

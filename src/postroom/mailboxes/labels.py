@@ -37,6 +37,12 @@ class LabelNames:
         self._unlisted: set[str] = set()
         self._asking = asyncio.Lock()
 
+    async def prepare(self) -> None:
+        """List the labels now, so that the first message need not wait for them behind other calls."""
+        async with self._asking:
+            if not self._names:
+                await self._learn()
+
     async def names(self, label_ids: Iterable[str]) -> frozenset[str]:
         """The names of these labels. An id that the mailbox does not list is left out: its label was deleted."""
         wanted = frozenset(label_ids)

@@ -29,7 +29,7 @@ from postroom.accounts.mailbox_state import MailboxObserver, NoObserver
 from postroom.archive.service import AccountStore
 from postroom.db import Database, Tx
 from postroom.domain.clock import Clock
-from postroom.domain.errors import PostroomError, Retryable
+from postroom.domain.errors import PostroomError, Retryable, first_error
 from postroom.mailboxes.errors import HistoryExpired
 from postroom.mailboxes.protocol import Mailbox
 from postroom.settings import SyncSettings
@@ -50,7 +50,7 @@ from postroom.sync.state import (
     slices_of,
 )
 from postroom.sync.status import SyncPhase, SyncProgress
-from postroom.sync.walk import Walk, first_error
+from postroom.sync.walk import Walk
 from postroom.telemetry import logs
 
 _RENEWALS_PER_LEASE = 3
@@ -247,6 +247,7 @@ class _SyncRun:
         if not state.is_walking:
             return
         counters.phase = SyncPhase.WALKING
+        await self._context.outage.retry(self._context.fetcher.names.prepare)
         with first_error():
             async with asyncio.TaskGroup() as tasks:
                 beside = [

@@ -260,7 +260,8 @@ class SliceLedger:
             for tally in complete:
                 tally.require_balance()
             retry = partial(self._context.outage.retry, ends_outage=False)
-            await retry(self._context.store.checkpoint)
+            if any(tally.listed for tally in complete):  # an empty slice relies on nothing in the archive
+                await retry(self._context.store.checkpoint)
             for tally in complete:
                 log.info("slice.stored", **self._fields(tally), listed=tally.listed, **tally.outcomes)
             efforts = self._efforts()

@@ -18,29 +18,12 @@ from typing import assert_never
 from postroom.accounts.history import HistoryLease, history_standing, renew_reader
 from postroom.db import Tx
 from postroom.domain.clock import Clock
-from postroom.domain.errors import Fatal, PostroomError, Retryable
+from postroom.domain.errors import Fatal, PostroomError, Retryable, first_error
 from postroom.sync.context import SyncContext
 from postroom.sync.fetch import FetchOutcome, bad_of
 from postroom.sync.slice_ledger import Again, Bad, Done, FetchJob, SliceLedger, SliceTally, Split, judge_attempt
 from postroom.sync.slices import Slice, TooDeep, ids_of, in_walk_order, newest_from
 from postroom.sync.state import Listing, SliceRow, SyncState, replace_slice, slices_of
-
-
-@contextmanager
-def first_error() -> Iterator[None]:
-    """Around a task group: raise its first PostroomError alone. A group with any other error is raised as it is."""
-    try:
-        yield
-    except BaseExceptionGroup as group:
-        ours, others = group.split(PostroomError)
-        if ours is None or others is not None:
-            raise
-        raise _first(ours) from None
-
-
-def _first(group: BaseExceptionGroup[PostroomError]) -> PostroomError:
-    first = group.exceptions[0]
-    return _first(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 class Dispatcher:
@@ -105,7 +88,9 @@ class Dispatcher:
 
 
 _LISTINGS_AT_ONCE = 4
-"""Many slices have few messages or none, and each listing is a round trip; workers should not wait for each."""
+"""Many slices have few messages or none, and each listing is a round trip; workers should not wait for each. Gmail is
+asked for them in one request, as long as they fit into its smallest batch: answers to several could come in any order,
+and the newest day is to come first."""
 _FEWEST_FAILURES = 10
 """A slice must fail at least this often before its error is raised: many others may be listed in between."""
 

@@ -19,7 +19,7 @@ from postroom.sim.gmail.faults import FaultRule, GmailFault
 from postroom.sim.gmail.sources import ListedMail, ListSource
 from postroom.sync import slice_ledger
 from postroom.sync.engine import SyncEngine
-from postroom.sync.slices import DAY_S
+from postroom.sync.slices import DAY_S, oldest_mail
 from postroom.sync.state import SyncState, finish_slices
 from tests.support.mail import OWNER, letter
 from tests.support.sync import SyncRig, cancelled, captured_log, in_virtual_time, letters, settings_with, sync_rig
@@ -105,6 +105,41 @@ def test_a_slice_with_too_many_pages_is_split_while_it_is_listed(tmp_path: Path)
         assert check([events]).watermark == state.watermark == state.until
 
     in_virtual_time(letters(300, apart_s=3_600), tmp_path, story)
+
+
+@pytest.mark.req("SY-1", "SY-3")
+def test_a_mailbox_of_ten_years_is_listed_in_few_requests(tmp_path: Path) -> None:
+    async def story(world: SyncRig) -> None:
+        await world.sync(settings_with(granularity="month"))
+        state = world.control.state()
+        listings, fetches = state.calls["messages.list"], -(-state.calls["messages.get"] // world.client.batch_size)
+        assert listings > 100
+        assert state.batches < listings / 3 + fetches
+        assert world.archived() == world.truth()
+
+    in_virtual_time(letters(120, apart_s=30 * DAY_S), tmp_path, story)
+
+
+@pytest.mark.req("SY-1")
+@pytest.mark.parametrize("years", [0.1, 3, 20])
+def test_the_oldest_mail_is_found_within_two_months_after_four_requests(tmp_path: Path, years: float) -> None:
+    last = int(datetime(2025, 12, 30, tzinfo=UTC).timestamp())
+    first = last - int(years * 365 * DAY_S)
+    source = ListSource((ListedMail(letter(f"Of {at}"), at * 1_000) for at in (first, last)), email=OWNER)
+
+    async def story(world: SyncRig) -> None:
+        found = await oldest_mail(world.mailbox, last + DAY_S)
+        assert first - 60 * DAY_S <= found <= first
+        assert world.control.state().batches <= 4
+
+    in_virtual_time(source, tmp_path, story)
+
+
+def test_the_oldest_mail_of_an_empty_mailbox_is_yet_to_come(tmp_path: Path) -> None:
+    async def story(world: SyncRig) -> None:
+        assert await oldest_mail(world.mailbox, 1_700_000_000) == 1_700_000_000
+
+    in_virtual_time(ListSource((), email=OWNER), tmp_path, story)
 
 
 @pytest.mark.req("SY-1")

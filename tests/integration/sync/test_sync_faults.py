@@ -97,13 +97,13 @@ def test_a_storm_of_429_and_broken_answers_passes_without_blaming_a_message(tmp_
 @pytest.mark.req("SY-6")
 def test_a_job_that_hangs_is_cancelled_and_queued_again(tmp_path: Path) -> None:
     async def story(world: SyncRig) -> None:
-        world.control.add_fault(FaultRule(fault=GmailFault(kind="hang"), method="batch", times=3))
+        world.control.add_fault(FaultRule(fault=GmailFault(kind="hang"), method="messages.get", times=3))
         engine = await world.sync(SMALL.model_copy(update={"stall_timeout_s": 60.0}))
         assert engine.progress().stalls == 3
         assert world.archived() == world.truth()
         assert await world.bad() == set()
 
-    in_virtual_time(letters(120), tmp_path, story)
+    in_virtual_time(letters(120), tmp_path, story, batch_size=1)
 
 
 @pytest.mark.req("SY-5", "SY-6")

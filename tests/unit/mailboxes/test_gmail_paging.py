@@ -21,6 +21,8 @@ class Circling(GmailClient):
     async def _send(self, call: Any, make: Any) -> Any:
         return next(self._pages)
 
+    _send_gathered = _send
+
 
 @pytest.mark.parametrize("tokens", [("a",), ("a", "b", "c")])
 async def test_pages_that_lead_back_to_one_another_are_an_error_and_no_endless_list(tokens: tuple[str, ...]) -> None:

@@ -97,7 +97,7 @@ class GmailClient:
         while page_token not in tokens:
             tokens.add(page_token)
             pairs = calls.listing(query, label_ids, include_spam_trash, page_size, page_token)
-            page = await self._send(
+            page = await self._send_gathered(
                 self._calls.read(GmailMethod.MESSAGES_LIST, "messages", pairs), resources.message_page
             )
             yield page

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from postroom.domain.clock import EQUAL_JITTER, Backoff
-from postroom.domain.errors import PostroomError, Retryable
+from postroom.domain.errors import PostroomError, Retryable, first_error
 from postroom.mailboxes.errors import (
     Gone,
     LoginNeeded,
@@ -172,15 +172,10 @@ class BatchFetcher:
         if len(groups) == 1:
             await self._settle(groups[0], attempt, results)
             return
-        try:
+        with first_error():
             async with asyncio.TaskGroup() as tasks:
                 for group in groups:
                     tasks.create_task(self._settle(group, attempt, results))
-        except BaseExceptionGroup as group:
-            ours, others = group.split(PostroomError)
-            if ours is None or others is not None:
-                raise
-            raise _first_of(ours) from None
 
     async def _settle(self, ids: list[str], attempt: int, results: dict[str, Fetched]) -> None:
         """Ask for these, keep what is final, and ask again for the rest."""
@@ -268,11 +263,6 @@ def _final(message_id: str, result: _Result) -> Fetched:
             raise result
         case _:
             return Failed(message_id, result)
-
-
-def _first_of(errors: BaseExceptionGroup[PostroomError]) -> PostroomError:
-    first = errors.exceptions[0]
-    return _first_of(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 T = TypeVar("T")
