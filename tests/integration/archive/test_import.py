@@ -344,11 +344,11 @@ def test_a_disk_error_does_not_let_the_position_pass_what_is_not_stored(
     submit = FileArchiveWriter.submit
     calls = []
 
-    def failing(self: FileArchiveWriter, email: str, mails: list[object]) -> object:
+    def failing(self: FileArchiveWriter, email: str, mails: list[object], **options: bool) -> object:
         calls.append(email)
         if len(calls) == 3:
             raise OSError(28, "No space left on device")
-        return submit(self, email, mails)  # type: ignore[arg-type]
+        return submit(self, email, mails, **options)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patched:
         patched.setattr(FileArchiveWriter, "submit", failing)

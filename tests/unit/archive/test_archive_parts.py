@@ -144,6 +144,14 @@ def test_transactions_hold_at_most_a_hundred_messages_or_sixteen_megabytes() -> 
     assert portions([]) == []
 
 
+def test_an_import_puts_up_to_two_hundred_messages_or_sixteen_megabytes_into_a_transaction() -> None:
+    small = prepare(IncomingMail(plain_letter(), Provenance.IMPORT))
+    assert [len(portion) for portion in portions([small] * 450, bulk=True)] == [200, 200, 50]
+    attachment = b"Content-Disposition: attachment; filename=x\r\nContent-Type: x/y\r\n\r\n" + bytes(6 << 20)
+    large = prepare(IncomingMail(attachment, Provenance.IMPORT))
+    assert [len(portion) for portion in portions([large] * 5, bulk=True)] == [2, 2, 1]
+
+
 def test_shards_are_named_by_account_and_year(tmp_path: Path) -> None:
     name = ShardName("me@example.org", 2026, 2)
     assert path_of(tmp_path, name) == tmp_path / "me@example.org" / "2026-2.db"
