@@ -166,8 +166,9 @@ class ImportPositions(Protocol):
 class ImportTarget(Protocol):
     """What an import needs of an archive."""
 
-    def submit(self, email: str, mails: Sequence[PreparedMail]) -> Submission:
-        """Queue mail without waiting for the disk. Blocks while too much is queued."""
+    def submit(self, email: str, mails: Sequence[PreparedMail], *, bulk: bool = False) -> Submission:
+        """Queue mail without waiting for the disk. Blocks while too much is queued. `bulk` is for an import: it stores
+        more in a transaction."""
 
     def import_positions(self, source: str) -> ImportPositions:
         """How far an unfinished import of this source is."""
@@ -186,8 +187,9 @@ class MailWriter(Protocol):
     def store(self, email: str, mails: Sequence[IncomingMail]) -> list[StoredMessage]:
         """Results are in the order of `mails`."""
 
-    def submit(self, email: str, mails: Sequence[PreparedMail]) -> Submission:
-        """Queue mail without waiting for the disk. Blocks while too much is queued."""
+    def submit(self, email: str, mails: Sequence[PreparedMail], *, bulk: bool = False) -> Submission:
+        """Queue mail without waiting for the disk. Blocks while too much is queued. `bulk` is for an import: it stores
+        more in a transaction."""
 
     def known_gmail_ids(self, email: str, gmail_ids: Sequence[str]) -> set[str]:
         """Which of these are in the archive already and need not be fetched."""

@@ -21,6 +21,7 @@ from postroom.domain.errors import Fatal
 from postroom.mail.addresses import Address
 from postroom.mail.headers import Headers
 from postroom.mail.parsing import ParsedMail, cannot_be_true, received_at
+from postroom.mail.query.segmenting import for_index
 from postroom.reading.mail import read_headers, read_mail, troubled
 
 if sys.version_info >= (3, 14):
@@ -157,6 +158,8 @@ class PreparedMail(NamedTuple):
     problems: tuple[str, ...]
     trouble: str | None = None
     """Why it could not be read; its bytes are kept all the same."""
+    indexed: Texts | None = None
+    """The texts as an index gets them, where that is not as they are shown."""
 
     @property
     def date_ms(self) -> int:
@@ -204,6 +207,7 @@ def _prepared(mail: IncomingMail, parsed: ParsedMail, now: datetime) -> Prepared
         rest, cuts = cut(rest, [(attachment.start, attachment.end) for attachment in parsed.attachments])
     message_id = clean_text(parsed.message_id or f"sha256:{digest.hexdigest()}")
     subject = clean_text(parsed.subject)
+    texts = _texts(parsed, subject)
     return PreparedMail(
         mail=mail,
         key=mail.gmail_id or f"i{digest.hexdigest()[:15]}",
@@ -215,13 +219,14 @@ def _prepared(mail: IncomingMail, parsed: ParsedMail, now: datetime) -> Prepared
         cuts=cuts,
         sender=clean_text(str(parsed.from_[0]) if parsed.from_ else "")[:_LONGEST_NAME],
         subject=subject[:_LONGEST_NAME],
-        texts=_texts(parsed, subject),
+        texts=texts,
         recipients=_recipients(parsed),
         attachments=[
             (clean_text(a.filename), clean_text(a.content_type), a.size, a.sha256) for a in parsed.attachments
         ],
         problems=tuple(map(clean_text, parsed.problems)) if parsed.problems else (),
         trouble=parsed.trouble,
+        indexed=_indexed(texts),
     )
 
 
@@ -255,6 +260,14 @@ def _texts(parsed: ParsedMail, subject: str) -> Texts:
         filenames=clean_text("\n".join([a.filename for a in parsed.attachments]))[:_LONGEST_FIELD],
         list=clean_text(parsed.list_id or "")[:_LONGEST_NAME],
     )
+
+
+def _indexed(texts: Texts) -> Texts | None:
+    """Here, and not by the writer, of which each shard has one."""
+    if all(map(str.isascii, texts)):
+        return None
+    indexed = Texts._make(map(for_index, texts))
+    return None if indexed == texts else indexed
 
 
 def _names(addresses: tuple[Address, ...]) -> str:

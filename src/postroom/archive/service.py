@@ -344,8 +344,8 @@ class _SharedTarget:
         self._archive = archive
         self._writing = writing
 
-    def submit(self, email: str, mails: Sequence[PreparedMail]) -> Submission:
-        return self._writing.submit(self._archive.submit, email, mails).result()
+    def submit(self, email: str, mails: Sequence[PreparedMail], *, bulk: bool = False) -> Submission:
+        return self._writing.submit(partial(self._archive.submit, email, mails, bulk=bulk)).result()
 
     def import_positions(self, source: str) -> ImportPositions:
         return self._archive.import_positions(source)  # kept apart from the mail, by the thread that asks for it

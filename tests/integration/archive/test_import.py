@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from postroom.archive.importing import preparation
 from postroom.archive.importing import run as import_run
 from postroom.archive.importing.interpreting import plain
 from postroom.archive.importing.preparation import PreparingProcess
@@ -344,11 +345,11 @@ def test_a_disk_error_does_not_let_the_position_pass_what_is_not_stored(
     submit = FileArchiveWriter.submit
     calls = []
 
-    def failing(self: FileArchiveWriter, email: str, mails: list[object]) -> object:
+    def failing(self: FileArchiveWriter, email: str, mails: list[object], **options: bool) -> object:
         calls.append(email)
         if len(calls) == 3:
             raise OSError(28, "No space left on device")
-        return submit(self, email, mails)  # type: ignore[arg-type]
+        return submit(self, email, mails, **options)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patched:
         patched.setattr(FileArchiveWriter, "submit", failing)
@@ -378,6 +379,27 @@ def test_a_damaged_note_of_positions_says_what_to_do(root: Path, tmp_path: Path)
         run(root, open_mbox(tmp_path / "m.mbox"))
     (root / "imports.db").unlink()
     assert run(root, open_mbox(tmp_path / "m.mbox")).stored == 3
+
+
+def test_another_process_prepares_mail_exactly_as_this_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparation, "PREPARED_HERE", 0)
+    foreign = "Subject: 天气\nFrom: ﬁn <a@b.example>\nDate: Mon, 5 Jan 2026 12:00:00 +0000\n\n今天天气很好, straße\n"
+    raws = [
+        *mutated(60),
+        foreign.encode(),
+        foreign.encode("gb18030"),
+        b"",
+        b"\xff\0",
+        b"From: a@b\n\n" + bytes(300_000),
+    ]
+    batch = [FoundMessage(raw, len(raw), b"From x Mon Jan  5 12:30:00 2026") for raw in raws]
+    workers = preparation.Preparation(plain, processes=1)
+    try:
+        prepared = workers.start(batch)()
+    finally:
+        workers.close()
+    assert prepared == preparation.prepare_all(plain, batch)
+    assert sum(entry.mail.indexed is not None for entry in prepared) >= 2
 
 
 def test_a_preparing_process_that_dies_is_told_as_something_to_try_again() -> None:

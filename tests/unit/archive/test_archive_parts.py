@@ -36,6 +36,7 @@ from postroom.archive.words.tokens import folded_text, folded_words, words_of
 from postroom.domain.errors import BadInput, Fatal
 from postroom.mail.parsing import parse_mail
 from postroom.mail.query.nodes import Text, TextField
+from postroom.mail.query.segmenting import for_index
 from tests.support.archives import generated_mail, plain_letter
 
 dates = st.integers(0, 253_402_300_799_000)
@@ -142,6 +143,21 @@ def test_transactions_hold_at_most_a_hundred_messages_or_sixteen_megabytes() -> 
     large = prepare(IncomingMail(attachment, Provenance.IMPORT))
     assert [len(portion) for portion in portions([large] * 5)] == [2, 2, 1]
     assert portions([]) == []
+
+
+@given(st.lists(st.sampled_from(["hello", "天气", "ﬁn", "straße", "ｶﾅ", "ภาษา", "é", "\ud800", "\0"]) | st.text()))
+def test_the_index_gets_the_texts_with_the_words_of_languages_without_spaces_apart(words: list[str]) -> None:
+    raw = f"Subject: {''.join(words)}\nTo: {' '.join(words)}\n\n{' '.join(words)}".encode("utf-8", "replace")
+    prepared = prepare(IncomingMail(raw, Provenance.IMPORT))
+    assert tuple(prepared.indexed or prepared.texts) == tuple(map(for_index, prepared.texts))
+
+
+def test_an_import_puts_up_to_two_hundred_messages_or_sixteen_megabytes_into_a_transaction() -> None:
+    small = prepare(IncomingMail(plain_letter(), Provenance.IMPORT))
+    assert [len(portion) for portion in portions([small] * 450, bulk=True)] == [200, 200, 50]
+    attachment = b"Content-Disposition: attachment; filename=x\r\nContent-Type: x/y\r\n\r\n" + bytes(6 << 20)
+    large = prepare(IncomingMail(attachment, Provenance.IMPORT))
+    assert [len(portion) for portion in portions([large] * 5, bulk=True)] == [2, 2, 1]
 
 
 def test_shards_are_named_by_account_and_year(tmp_path: Path) -> None:

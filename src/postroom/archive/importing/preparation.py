@@ -30,7 +30,7 @@ _MOST_PROCESSES = 3  # more than one reader and its writers can keep busy
 
 # Between processes plain tuples travel, without the raw bytes, which are here already: half the cost of the objects.
 _INCOMING = attrgetter(*[field.name for field in fields(IncomingMail) if field.name != "raw"])
-_PACKED, _TEXTS = (PreparedMail._fields.index(name) - 1 for name in ("packed", "texts"))
+_PACKED, _TEXTS, _INDEXED = (PreparedMail._fields.index(name) - 1 for name in ("packed", "texts", "indexed"))
 Sent = tuple[Any, Any, str | None]
 
 
@@ -89,11 +89,13 @@ def prepare_to_send(interpret: Interpretation, batch: Sequence[FoundMessage]) ->
 def _sent(mail: PreparedMail) -> list[Any]:
     row: list[Any] = list(mail[1:])
     row[_PACKED], row[_TEXTS] = tuple(mail.packed), tuple(mail.texts)
+    row[_INDEXED] = mail.indexed and tuple(mail.indexed)
     return row
 
 
 def _received(found: FoundMessage, incoming: tuple[Any, ...], row: list[Any]) -> PreparedMail:
     row[_PACKED], row[_TEXTS] = Packed._make(row[_PACKED]), Texts._make(row[_TEXTS])
+    row[_INDEXED] = row[_INDEXED] and Texts._make(row[_INDEXED])
     return PreparedMail(IncomingMail(found.raw, *incoming), *row)
 
 

@@ -175,7 +175,7 @@ class _Run:
         while len(self._preparing) > preparing:
             batch, pending = self._preparing.popleft()
             prepared = pending()
-            submission = self._archive.submit(self._account, [mail for mail, _ in prepared])
+            submission = self._archive.submit(self._account, [mail for mail, _ in prepared], bulk=True)
             self._storing.append((batch, prepared, submission))
             self._settle_down_to(storing)
         self._settle_down_to(storing)

@@ -1,7 +1,7 @@
 """Writes to the archive in PostgreSQL. Any number of processes may write at once.
 
-A transaction takes its account's lock, decides what is new, and stores up to 100 messages or 16 MB. The lock ends with
-the transaction, so a process that dies leaves neither a lock nor half a batch.
+A transaction takes its account's lock, decides what is new, and stores up to 100 messages or 16 MB, of
+an import up to 200. The lock ends with the transaction, so a process that dies leaves neither a lock nor half a batch.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class PostgresArchiveWriter:
     def store(self, email: str, mails: Sequence[IncomingMail]) -> list[StoredMessage]:
         return self.submit(email, [prepare(mail) for mail in mails]).result()
 
-    def submit(self, email: str, mails: Sequence[PreparedMail]) -> Submission:
+    def submit(self, email: str, mails: Sequence[PreparedMail], *, bulk: bool = False) -> Submission:
         account, start = account_name(email), 0
         parts: list[tuple[list[int], Future[list[StoredMessage]]]] = []
-        for portion in portions(mails):
+        for portion in portions(mails, bulk=bulk):
             numbers = list(range(start, start + len(portion)))
             start += len(portion)
             self._room.acquire()

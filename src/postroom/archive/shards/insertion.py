@@ -17,7 +17,6 @@ from postroom.archive.messages import IncomingMail, Provenance, StoredMessage, S
 from postroom.archive.preparing import Cut, PreparedMail, Texts, pack
 from postroom.archive.shards.shard_file import has_attachment_texts, is_segmented
 from postroom.mail.parsing import UNREADABLE
-from postroom.mail.query.segmenting import for_index
 
 _SEARCH_COLUMNS = ", ".join(Texts._fields)
 _SEARCH_MARKS = ", ".join("?" * len(Texts._fields))
@@ -172,7 +171,7 @@ class ShardInsertion:
         self._db.execute(
             "UPDATE messages SET sender = ?, subject = ?, has_attachment = ?, problems = ?, message_id = ?, "
             "date_ms = ?, thread_id = CASE WHEN gmail_id IS NULL THEN ? ELSE thread_id END WHERE id = ?",
-            (*_facts(mail)[3:7], mail.message_id, mail.date_ms, mail.thread_id, known.id),
+            (*_facts(mail, _now())[3:7], mail.message_id, mail.date_ms, mail.thread_id, known.id),
         )
         self._write_rest([(known.id, mail)])
 
@@ -191,11 +190,20 @@ class ShardInsertion:
         return dict(rows.fetchall())
 
     def _write_messages(self, rows: Sequence[tuple[int, PreparedMail]]) -> None:
+        now = _now()
         self._db.executemany(
             "INSERT INTO messages (id, key, gmail_id, thread_id, message_id, date_ms, sha256, size, provenance, "
             "sender, subject, has_attachment, problems, stored_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [
-                (row_id, mail.key, mail.mail.gmail_id, mail.thread_id, mail.message_id, mail.date_ms, *_facts(mail))
+                (
+                    row_id,
+                    mail.key,
+                    mail.mail.gmail_id,
+                    mail.thread_id,
+                    mail.message_id,
+                    mail.date_ms,
+                    *_facts(mail, now),
+                )
                 for row_id, mail in rows
             ],
         )
@@ -204,7 +212,7 @@ class ShardInsertion:
         self._db.execute(
             "UPDATE messages SET sha256 = ?, size = ?, provenance = ?, sender = ?, subject = ?, has_attachment = ?, "
             "problems = ?, stored_at = ?, message_id = ?, deleted_at_source = NULL WHERE id = ?",
-            (*_facts(mail), mail.message_id, row_id),
+            (*_facts(mail, _now()), mail.message_id, row_id),
         )
         self._write_rest([(row_id, mail)])
 
@@ -223,7 +231,7 @@ class ShardInsertion:
         texts: list[tuple[object, ...]] = [(id, *mail.texts) for id, mail in rows]
         db.executemany(f"INSERT INTO texts (id, {_SEARCH_COLUMNS}) VALUES (?, {_SEARCH_MARKS})", texts)
         if is_segmented(db):
-            texts = [(id, *map(for_index, mail.texts)) for id, mail in rows]
+            texts = [(id, *(mail.indexed or mail.texts)) for id, mail in rows]
         db.executemany(f"INSERT INTO search (rowid, {_SEARCH_COLUMNS}) VALUES (?, {_SEARCH_MARKS})", texts)
         db.executemany(
             "INSERT INTO recipients (id, kind, address, name) VALUES (?, ?, ?, ?)",
@@ -281,7 +289,11 @@ def index_with_attachments(connection: sqlite3.Connection, row_id: int, text: st
     )
 
 
-def _facts(mail: PreparedMail) -> tuple[object, ...]:
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _facts(mail: PreparedMail, stored_at: str) -> tuple[object, ...]:
     """The columns of `messages` from sha256 to stored_at."""
     return (
         mail.sha256,
@@ -291,5 +303,5 @@ def _facts(mail: PreparedMail) -> tuple[object, ...]:
         mail.subject,
         bool(mail.attachments),
         "\n".join(mail.problems) or None,
-        datetime.now(UTC).isoformat(timespec="seconds"),
+        stored_at,
     )

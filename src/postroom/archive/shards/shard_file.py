@@ -138,6 +138,7 @@ _FOR_WRITING = (
     "synchronous = FULL",
     "foreign_keys = ON",
     "temp_store = MEMORY",
+    "wal_autocheckpoint = 4000",  # 16 MB: much mail changes the same pages of an index again before they are moved
     "cache_size = -4096",  # KiB, for each shard that is being written: a long import has one for every year
 )
 

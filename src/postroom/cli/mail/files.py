@@ -24,7 +24,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from postroom import settings
+from postroom import eventloop, settings
 from postroom.app import App, archive_tasks
 from postroom.archive import exporting
 from postroom.archive.backend import ArchiveBackend, MailReader
@@ -114,6 +114,7 @@ def _import(
 
 def _import_here(order: archive_tasks.ImportOrder, source: ImportSource) -> ImportReport:
     loaded = settings.load()
+    eventloop.share_heaps()  # before there are threads
     with (
         open_archive(loaded) as place,
         place.writer(f"postroom import {source.format}") as archive,
