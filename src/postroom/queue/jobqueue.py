@@ -11,7 +11,7 @@ from enum import StrEnum
 from sqlalchemy import ColumnElement, Select, select, update
 
 from postroom.db import Database, Tx
-from postroom.db.database import Topic
+from postroom.db.database import Topic, bind_time
 from postroom.db.tables.queue import jobs
 from postroom.domain.clock import Clock, require_utc
 from postroom.domain.errors import BadInput, NotFound, Retryable
@@ -20,6 +20,7 @@ from postroom.domain.jobs import JobCatalogue, JobState, Schedule
 from postroom.queue import enqueue, inspection, schedules
 from postroom.queue.enqueue import reserve
 from postroom.queue.job import FINISHED, Enqueued, NewJob, Payload
+from postroom.queue.sql import bind_ids, statements
 
 _MOST_GATHERED = 100
 
@@ -231,10 +232,8 @@ class JobQueue:
         """Let jobs that were put off go on at once, at their old place in line. Others stay as they are."""
         if ids:
             self._wake_after(tx, Topic.WORK)
-            put_off = (jobs.c.state == JobState.QUEUED) & ~jobs.c.ready
-            now = self.clock.now()
-            released = {"ready": True, "not_before": None, "queued_at": now, "updated_at": now}
-            tx.execute(update(jobs).where(jobs.c.id.in_(sorted(ids)), put_off).values(**released))
+            now = bind_time(tx.dialect, self.clock.now())
+            tx.rows(statements(tx.dialect).release, {"ids": bind_ids(tx.dialect, sorted(ids)), "now": now})
 
     async def declare_schedules(self, *wanted: Schedule) -> None:
         await self.database.write(lambda tx: schedules.declare_schedules(tx, self.catalogue, wanted, self.clock.now()))

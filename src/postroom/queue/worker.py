@@ -42,6 +42,7 @@ from postroom.queue.job import (
     settle,
 )
 from postroom.queue.jobqueue import JobQueue
+from postroom.queue.marks import Marks
 from postroom.queue.plan import Slots, Width, first_after
 from postroom.settings import QueueSettings, WorkerSettings
 from postroom.telemetry import logs
@@ -141,7 +142,7 @@ class Worker:
         self._settings = settings or WorkerSettings()
         self._lease = timedelta(seconds=self._settings.lease_s)
         limit = (queue_settings or QueueSettings()).max_consecutive_same_tier
-        self._claimant = Claimant(self.id, self._lease, limit)
+        self._claimant = Claimant(self.id, self._lease, limit, Marks())
         self._random = random or Random()  # noqa: S311 (jitter, not a secret)
         self._until_idle = until_idle
         self._runs: dict[str, _Run] = {}
