@@ -54,7 +54,7 @@ class Claimant:
     lease: timedelta
     guard_limit: int
     marks: Marks | None = None
-    """None: marks are respected, but never moved."""
+    """None: there are none, or they are respected, but not moved."""
 
     def take_turn(
         self,
@@ -75,6 +75,7 @@ class Claimant:
         stale, ripe = self._stale(tx, now, held), {"now": bind_time(tx.dialect, now)}
         guards, *found, _, [(next_ripe, *xids)], heads = tx.batch(
             (sql.guards, {}),
+            *([(sql.take_marks_back, {})] if recover and self.marks is not None and self.marks.start_over() else ()),
             *([(text, stale) for text in sql.recover] if recover else ()),
             (sql.promote, ripe),
             (sql.next_ripe, {}),
@@ -82,7 +83,7 @@ class Claimant:
         )
         recovered = [RecoveredJob(job_id, kind, JobState(state), why) for job_id, kind, state, why in chain(*found)]
         runs = {QueueName(queue): StarvationGuard(self.guard_limit, runs[:2]) for queue, *runs in guards}
-        if xids and self.marks is not None:
+        if self.marks is not None:
             self.marks.see(tx, guards[0][-1], *xids)
         claimed = self._claim(tx, sql, now, slots, runs, sorted(heads))
         return ClaimTurn(claimed, refused, recovered, read_time(next_ripe))

@@ -27,6 +27,7 @@ from postroom.queue.sql import LINES, mark_name
 
 _STEP = 2_000
 """A mark moves by so much at least: to write it costs more than to read past a few."""
+_LOOKS_PER_ROUND = 60
 
 
 class Marks:
@@ -34,15 +35,28 @@ class Marks:
 
     def __init__(self, step: int = _STEP) -> None:
         self.step = step
+        self._looks = 0
         self._settled = 0  # every number below is visible or never will be
         self._expected: tuple[int, int] | None = None  # a number, and the first xid that may not have drawn one below
         self._moved = Counter[int]()  # where this worker last moved the mark of a line
 
+    def start_over(self) -> bool:
+        """Whether this look for expired leases, which a busy worker makes once a second, is one that takes all marks
+        back: a job that was changed by hand, or by an older Postroom, is found too."""
+        self._looks += 1
+        if self._looks % _LOOKS_PER_ROUND:
+            return False
+        self._moved.clear()
+        return True
+
     def see(self, tx: Tx, last_number: int, oldest_xid: int, next_xid: int) -> None:
         """The last number drawn, the oldest transaction that was under way after that, and the next one to begin.
 
-        They count from the commit on: before it, a server that fails may forget them, and use numbers again.
+        They count from the commit on: before it, a server that fails may forget them, and use numbers again. A replica
+        that takes its place may have missed some.
         """
+        if last_number < self._settled:
+            self._settled, self._expected = 0, None
         if self._expected is not None and self._expected[1] <= oldest_xid:
             self._settled, self._expected = self._expected[0], None
         if self._expected is None:

@@ -246,6 +246,7 @@ _MOVE_RUNNING_MARK = """
         WHERE state = 'running'{from_mark}
     ) AS earliest
     WHERE line = 'running' AND value < earliest.fence"""
+_TAKE_MARKS_BACK = "UPDATE queue_marks SET value = 0"
 _MOVE_MARK = "UPDATE queue_marks SET value = :value WHERE line = :line AND value <= :value - :step"
 
 # A job that was put off goes on at its old place.
@@ -293,6 +294,7 @@ class Statements:
     recover: tuple[str, ...]
     """To be run one after the other; the first returns the recovered rows."""
     move_mark: str
+    take_marks_back: str
     declare_schedule: str
 
 
@@ -322,6 +324,7 @@ def statements(dialect: Dialect) -> Statements:
         "promote": _PROMOTE,
         "release": _RELEASE.format(among_ids=among_ids),
         "move_mark": _MOVE_MARK,
+        "take_marks_back": _TAKE_MARKS_BACK,
         "declare_schedule": _DECLARE_SCHEDULE,
     }
     recover, claims = [_recover(dialect)], [_CLAIMED, _CLAIM_BY_ROW]

@@ -111,7 +111,7 @@ class ClaimOrder(RuleBasedStateMachine):
     def open(self) -> None:
         self.database: Database = self.do(connect(self.url))
         self.queue: JobQueue = make_queue(self.database, self.clock)
-        self.marks = Marks(step=1)
+        self.marks = Marks(step=1) if self.database.dialect is Dialect.POSTGRESQL else None
 
     def do(self, action: Coroutine[Any, Any, T]) -> T:
         return self.loop.run(action)

@@ -19,7 +19,7 @@ from postroom.queue.job import Settlement
 from postroom.queue.marks import Marks
 from postroom.queue.sql import LINES, mark_name, statements
 from tests.support.databases import PostgresFactory
-from tests.support.queues import LEASE, make_queue, take_turn
+from tests.support.queues import LEASE, later, make_queue, take_turn
 
 SQL = statements(Dialect.POSTGRESQL)
 LINE = mark_name(QueueName.LIVE, Tier.DEFAULT)
@@ -133,13 +133,13 @@ async def test_a_job_that_is_ready_again_keeps_its_place_before_the_mark(
     queue: JobQueue, clock: ManualClock, way: str
 ) -> None:
     marks = Marks(step=1)
-    waits = timedelta(seconds=10) if way in ("its time has come", "released") else None
-    not_before = waits and clock.now() + waits
+    is_scheduled = way in ("its time has come", "released")
+    not_before = later(clock, 10) if is_scheduled else None
     [early] = await queue.enqueue(NewJob("noop", queue=QueueName.LIVE, not_before=not_before))
-    first = [] if waits else await claim(queue, marks)
-    later_ids = await enqueue(queue, 8)
+    first = [] if is_scheduled else await claim(queue, marks)
+    others_ids = await enqueue(queue, 8)
     others = [job for _ in range(4) for job in await claim(queue, marks)]
-    assert [job.id for job in others] == later_ids[:4]
+    assert [job.id for job in others] == others_ids[:4]
     assert await mark(queue) == (await ready_numbers(queue))[0]
     await settle(queue, *others)
 
@@ -151,7 +151,7 @@ async def test_a_job_that_is_ready_again_keeps_its_place_before_the_mark(
         clock.advance(10)
     else:
         await queue.database.write(lambda tx: queue.release_within(tx, [early.job_id]))
-    assert [job.id for job in await claim(queue, marks, 2)] == [early.job_id, later_ids[4]]
+    assert [job.id for job in await claim(queue, marks, 2)] == [early.job_id, others_ids[4]]
 
 
 async def test_a_job_of_lower_priority_that_was_accepted_first_is_not_left_behind(queue: JobQueue) -> None:
@@ -160,6 +160,20 @@ async def test_a_job_of_lower_priority_that_was_accepted_first_is_not_left_behin
     marks = Marks(step=1)
     claimed = [job.id for _ in range(8) for job in await claim(queue, marks)]
     assert claimed == [answer.job_id for answer in [*high, *low]]
+
+
+async def test_a_job_that_was_made_ready_by_hand_is_found_within_sixty_looks(
+    queue: JobQueue, rival: psycopg.Connection[Any]
+) -> None:
+    marks = Marks(step=1)
+    [early, *_] = await enqueue(queue, 4)
+    for job in [job for _ in range(3) for job in await claim(queue, marks)]:
+        await settle(queue, job)
+    assert await mark(queue) > 1
+    rival.execute("UPDATE jobs SET state = 'queued', ready = TRUE, finished_at = NULL WHERE id = %s", (early,))
+    rival.commit()
+    looked = [job.id for _ in range(60) for job in await claim(queue, marks)]
+    assert early in looked
 
 
 async def test_numbers_seen_in_a_transaction_that_fails_move_no_mark(queue: JobQueue) -> None:
@@ -190,7 +204,7 @@ async def test_behind_an_open_transaction_a_claim_does_not_read_what_was_worked_
     await enqueue(queue, 20)
 
     now = queue.clock.now()
-    read = {
+    read: dict[str, dict[str, Any]] = {
         "heads": {"limit": 10},
         "depth": {},
         "recover": {"now": now, "absurd": now + timedelta(days=1), "ids": "{}"},
