@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from sqlalchemy import ColumnElement, Select, select, update
+from sqlalchemy import ColumnElement, Select, insert, select, update
 
 from postroom.db import Database, Tx
-from postroom.db.database import Topic, bind_time
-from postroom.db.tables.queue import jobs
+from postroom.db.database import Dialect, Topic
+from postroom.db.tables.queue import jobs, queue_returned
 from postroom.domain.clock import Clock, require_utc
 from postroom.domain.errors import BadInput, NotFound, Retryable
 from postroom.domain.ids import parse_id
@@ -20,7 +20,7 @@ from postroom.domain.jobs import JobCatalogue, JobState, Schedule
 from postroom.queue import enqueue, inspection, schedules
 from postroom.queue.enqueue import reserve
 from postroom.queue.job import FINISHED, Enqueued, NewJob, Payload
-from postroom.queue.sql import bind_ids, statements
+from postroom.queue.sql import mark_name
 
 _MOST_GATHERED = 100
 
@@ -232,8 +232,14 @@ class JobQueue:
         """Let jobs that were put off go on at once, at their old place in line. Others stay as they are."""
         if ids:
             self._wake_after(tx, Topic.WORK)
-            now = bind_time(tx.dialect, self.clock.now())
-            tx.rows(statements(tx.dialect).release, {"ids": bind_ids(tx.dialect, sorted(ids)), "now": now})
+            put_off = (jobs.c.state == JobState.QUEUED) & ~jobs.c.ready
+            now = self.clock.now()
+            values = {"ready": True, "not_before": None, "queued_at": now, "updated_at": now}
+            release = update(jobs).where(jobs.c.id.in_(sorted(ids)), put_off).values(**values)
+            released = tx.execute(release.returning(jobs.c.queue_name, jobs.c.policy_tier, jobs.c.seq)).all()
+            if tx.dialect is Dialect.POSTGRESQL and released:
+                rows = [{"line": mark_name(queue, tier), "seq": seq} for queue, tier, seq in released]
+                tx.execute(insert(queue_returned), rows)
 
     async def declare_schedules(self, *wanted: Schedule) -> None:
         await self.database.write(lambda tx: schedules.declare_schedules(tx, self.catalogue, wanted, self.clock.now()))

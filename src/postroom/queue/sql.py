@@ -88,7 +88,7 @@ LINES = tuple((queue, tier) for queue in QueueName for tier in Tier)
 """What waits, by queue and tier; `heads` says a line by its place here."""
 
 
-def mark_name(queue: QueueName, tier: Tier) -> str:
+def mark_name(queue: str, tier: str) -> str:
     """How the mark of a line is called in the database."""
     return f"{queue}/{tier}"
 
@@ -249,14 +249,6 @@ _MOVE_RUNNING_MARK = """
 _TAKE_MARKS_BACK = "UPDATE queue_marks SET value = 0"
 _MOVE_MARK = "UPDATE queue_marks SET value = :value WHERE line = :line AND value <= :value - :step"
 
-# A job that was put off goes on at its old place.
-_RELEASE = """
-    UPDATE jobs SET ready = TRUE, not_before = NULL, queued_at = :now, updated_at = :now
-    WHERE {among_ids} AND state = 'queued' AND NOT ready"""
-_RELEASE_BELOW_MARK = """
-    WITH released AS ({release} RETURNING {line} AS line, seq)
-    INSERT INTO queue_returned (line, seq) SELECT line, seq FROM released"""
-
 _SET_GUARD = """
     UPDATE queue_guards SET run_high_priority = :run_high_priority, run_interactive = :run_interactive
     WHERE queue_name = :queue_name"""
@@ -289,7 +281,6 @@ class Statements:
     forget_steps: str
     next_ripe: str
     promote: str
-    release: str
     depth: str
     recover: tuple[str, ...]
     """To be run one after the other; the first returns the recovered rows."""
@@ -322,7 +313,6 @@ def statements(dialect: Dialect) -> Statements:
         "forget_steps": _FORGET_STEPS.format(job_among_ids=f"job_{among_ids}"),
         "next_ripe": _NEXT_RIPE,
         "promote": _PROMOTE,
-        "release": _RELEASE.format(among_ids=among_ids),
         "move_mark": _MOVE_MARK,
         "take_marks_back": _TAKE_MARKS_BACK,
         "declare_schedule": _DECLARE_SCHEDULE,
@@ -368,7 +358,6 @@ def _with_marks(texts: Mapping[str, str]) -> dict[str, str]:
     again = "(SELECT line, seq FROM promoted UNION ALL SELECT line, seq FROM returned)"
     return {
         "settle": _SETTLE_BELOW_MARK.format(settle=texts["settle"], line=_LINE_OF_JOB),
-        "release": _RELEASE_BELOW_MARK.format(release=texts["release"], line=_LINE_OF_JOB),
         "promote": _PROMOTE_BELOW_MARK.format(
             promote=texts["promote"], line=_LINE_OF_JOB, lower_marks=_LOWER_MARKS.format(jobs=again)
         ),
