@@ -34,6 +34,7 @@ from postroom.queue import (
 from postroom.queue.claims import Claimant, ClaimTurn
 from postroom.queue.inspection import JobRecord, show_job
 from postroom.queue.job import Settlement
+from postroom.queue.marks import Marks
 from postroom.queue.plan import Slots
 from postroom.queue.worker import Worker
 from postroom.settings import DatabaseSettings, WorkerSettings
@@ -65,8 +66,9 @@ async def take_turn(
     worker: str = "w",
     guard_limit: int = 10,
     held: Collection[str] = (),
+    marks: Marks | None = None,
 ) -> ClaimTurn:
-    claimant = Claimant(worker, LEASE, guard_limit)
+    claimant = Claimant(worker, LEASE, guard_limit, marks)
     now = queue.clock.now()
     return await queue.database.write(
         lambda tx: claimant.take_turn(tx, now, settlements, Slots(free, history=free) if free else None, held=held)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.engine import URL
 
-SCHEMA_HEAD = "0043"
+SCHEMA_HEAD = "0044"
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 CURRENT_REVISION = "SELECT version_num FROM alembic_version"

@@ -85,7 +85,7 @@ metadata = MetaData(
 )
 
 
-def partial_index(name: str, *columns: ColumnElement[Any] | str, where: TextClause) -> Index:
+def partial_index(name: str, *columns: ColumnElement[Any] | str, where: TextClause, unique: bool = False) -> Index:
     """An index over the rows that meet a condition. `all_tables` hands the condition to the dialects: an index that
     names it for PostgreSQL imports that dialect."""
-    return Index(name, *columns, info={"where": where})
+    return Index(name, *columns, unique=unique, info={"where": where})

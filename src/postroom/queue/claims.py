@@ -19,6 +19,7 @@ from postroom.domain.clock import utc_text
 from postroom.domain.jobs import JobState
 from postroom.domain.terms import Tier
 from postroom.queue.job import FINISHED, ClaimedJob, QueueName, Settlement
+from postroom.queue.marks import Marks
 from postroom.queue.plan import Heads, Pick, Row, Slots, StarvationGuard, plan
 from postroom.queue.sql import LINES, Statements, bind_ids, statements
 
@@ -52,6 +53,8 @@ class Claimant:
     worker_id: str
     lease: timedelta
     guard_limit: int
+    marks: Marks | None = None
+    """None: there are none, or they are respected, but not moved."""
 
     def take_turn(
         self,
@@ -70,16 +73,19 @@ class Claimant:
         sql = statements(tx.dialect)
         # The guards come first: what they are locked for is read after that.
         stale, ripe = self._stale(tx, now, held), {"now": bind_time(tx.dialect, now)}
-        guards, *found, _, [(next_ripe,)], heads = tx.batch(
+        guards, *found, _, [(next_ripe, *xids)], heads = tx.batch(
             (sql.guards, {}),
-            *([(sql.recover, stale)] if recover else ()),
+            *([(sql.take_marks_back, {})] if recover and self.marks is not None and self.marks.start_over() else ()),
+            *([(text, stale) for text in sql.recover] if recover else ()),
             (sql.promote, ripe),
             (sql.next_ripe, {}),
             (sql.heads, {"limit": slots.free}),
         )
         recovered = [RecoveredJob(job_id, kind, JobState(state), why) for job_id, kind, state, why in chain(*found)]
-        runs = {QueueName(queue): StarvationGuard(self.guard_limit, runs) for queue, *runs in guards}
-        claimed = self._claim(tx, sql, now, slots, runs, _lines(heads))
+        runs = {QueueName(queue): StarvationGuard(self.guard_limit, runs[:2]) for queue, *runs in guards}
+        if self.marks is not None:
+            self.marks.see(tx, guards[0][-1], *xids)
+        claimed = self._claim(tx, sql, now, slots, runs, sorted(heads))
         return ClaimTurn(claimed, refused, recovered, read_time(next_ripe))
 
     def heartbeat(self, tx: Tx, now: datetime, jobs: Iterable[ClaimedJob]) -> set[str]:
@@ -108,28 +114,31 @@ class Claimant:
         now: datetime,
         slots: Slots,
         guards: Mapping[QueueName, StarvationGuard],
-        heads: Heads,
+        heads: Sequence[Any],
     ) -> list[tuple[Pick, ClaimedJob]]:
         before = {queue: list(guard.runs) for queue, guard in guards.items()}
-        picks = plan(slots, heads, guards)
+        picks = plan(slots, _lines(heads), guards)
         if not picks:
             return []
         moved = [(queue, guard.runs) for queue, guard in guards.items() if guard.runs != before[queue]]
-        guard_moves = [
+        moves: list[Statement] = [
             (sql.set_guard, {"queue_name": queue.value, "run_high_priority": high, "run_interactive": interactive})
             for queue, (high, interactive) in moved
         ]
+        if self.marks is not None:
+            for line, value in self.marks.moves(heads, picks, slots.free):
+                moves.append((sql.move_mark, {"line": line, "value": value, "step": self.marks.step}))
         ids = bind_ids(tx.dialect, [pick.row for pick in picks])
         claim = {"ids": ids, "worker_id": self.worker_id, **self._lease_from(tx, now)}
-        answers = tx.batch(*guard_moves, *((text, claim) for text in sql.claim), commit=True)
-        rows = {row[0]: row for row in answers[len(guard_moves)]}
+        answers = tx.batch(*moves, *((text, claim) for text in sql.claim), commit=True)
+        rows = {row[0]: row for row in answers[len(moves)]}
         waited = _Waits(now)
         return [(pick, _claimed_job(pick, rows[pick.row], waited)) for pick in picks if pick.row in rows]
 
 
 def _lines(heads: Sequence[Any]) -> Heads:
     lines: dict[tuple[QueueName, Tier], list[Row]] = {line: [] for line in LINES}
-    for line, _, _, row in sorted(heads):
+    for line, _, _, row in heads:
         lines[LINES[line]].append(row)
     return lines
 

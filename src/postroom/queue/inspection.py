@@ -18,6 +18,7 @@ from postroom.domain.ids import parse_id
 from postroom.domain.jobs import JobState
 from postroom.domain.terms import Tier
 from postroom.queue.job import FINISHED, Json, QueueName
+from postroom.queue.sql import statements
 
 MOST_JOBS_LISTED = 1_000
 
@@ -104,10 +105,6 @@ _STATS = """
     SELECT queue_name, policy_tier, state, count(*), count(*) FILTER (WHERE ready), min(queued_at) FILTER (WHERE ready)
     FROM jobs GROUP BY queue_name, policy_tier, state"""
 
-_DEPTH = """
-    SELECT queue_name, policy_tier, count(*) FROM jobs WHERE state = 'queued' AND ready
-    GROUP BY queue_name, policy_tier"""
-
 
 def list_jobs(reader: Reader, which: JobFilter) -> list[JobRecord]:
     """Newest first: by creation, or by when they ended if only finished jobs are wanted."""
@@ -145,7 +142,8 @@ def stats(reader: Reader) -> list[QueueLine]:
 
 def depth(reader: Reader) -> dict[tuple[QueueName, Tier], int]:
     """How many jobs are ready in each line; reads only the index that claims read."""
-    return {(QueueName(queue), Tier(tier)): count for queue, tier, count in _rows(reader, _DEPTH)}
+    lines = reader.rows(statements(reader.dialect).depth)
+    return {(QueueName(queue), Tier(tier)): count for queue, tier, count in lines if count}
 
 
 def _rows(reader: Reader, sql: str, **parameters: str | None) -> Sequence[Sequence[Any]]:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cache
 from random import Random
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
 
 from postroom.domain.errors import BadInput, Fatal, NotAllowed, PostroomError, Retryable
 from postroom.domain.jobs import LONGEST_POSTPONEMENT, JobState, RetryPolicy
@@ -57,8 +57,7 @@ class Enqueued:
     duplicate: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimedJob:
+class ClaimedJob(NamedTuple):
     """A job claimed by one worker, until its lease ends. `fence` proves that it is still this claim."""
 
     id: str

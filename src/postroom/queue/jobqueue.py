@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from sqlalchemy import ColumnElement, Select, select, update
+from sqlalchemy import ColumnElement, Select, insert, select, update
 
 from postroom.db import Database, Tx
-from postroom.db.database import Topic
-from postroom.db.tables.queue import jobs
+from postroom.db.database import Dialect, Topic
+from postroom.db.tables.queue import jobs, queue_returned
 from postroom.domain.clock import Clock, require_utc
 from postroom.domain.errors import BadInput, NotFound, Retryable
 from postroom.domain.ids import parse_id
@@ -20,6 +20,7 @@ from postroom.domain.jobs import JobCatalogue, JobState, Schedule
 from postroom.queue import enqueue, inspection, schedules
 from postroom.queue.enqueue import reserve
 from postroom.queue.job import FINISHED, Enqueued, NewJob, Payload
+from postroom.queue.sql import mark_name
 
 _MOST_GATHERED = 100
 
@@ -233,8 +234,12 @@ class JobQueue:
             self._wake_after(tx, Topic.WORK)
             put_off = (jobs.c.state == JobState.QUEUED) & ~jobs.c.ready
             now = self.clock.now()
-            released = {"ready": True, "not_before": None, "queued_at": now, "updated_at": now}
-            tx.execute(update(jobs).where(jobs.c.id.in_(sorted(ids)), put_off).values(**released))
+            values = {"ready": True, "not_before": None, "queued_at": now, "updated_at": now}
+            release = update(jobs).where(jobs.c.id.in_(sorted(ids)), put_off).values(**values)
+            released = tx.execute(release.returning(jobs.c.queue_name, jobs.c.policy_tier, jobs.c.seq)).all()
+            if tx.dialect is Dialect.POSTGRESQL and released:
+                rows = [{"line": mark_name(queue, tier), "seq": seq} for queue, tier, seq in released]
+                tx.execute(insert(queue_returned), rows)
 
     async def declare_schedules(self, *wanted: Schedule) -> None:
         await self.database.write(lambda tx: schedules.declare_schedules(tx, self.catalogue, wanted, self.clock.now()))

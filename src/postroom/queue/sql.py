@@ -10,7 +10,7 @@ that is what lets the planners use those indexes.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -66,27 +66,47 @@ def bind_ids(dialect: Dialect, ids: Iterable[str | int]) -> str:
 
 
 def _next_seqs(dialect: Dialect) -> str:
-    """Reserve `:n` numbers of the accepted order; the first row is the first number."""
+    """Reserve `:n` numbers of the accepted order; the first row is the first number.
+
+    PostgreSQL evaluates such a condition first: a transaction has its xid before its numbers (`marks.py` needs that).
+    """
     if dialect is Dialect.POSTGRESQL:
-        return "SELECT nextval('jobs_seq') FROM generate_series(1, :n)"
+        return "SELECT nextval('jobs_seq') FROM generate_series(1, :n) WHERE pg_current_xact_id() IS NOT NULL"
     return "UPDATE queue_sequence SET value = value + :n WHERE name = 'jobs' RETURNING value - :n + 1"
 
 
 def _guards(dialect: Dialect) -> str:
     """The guards of all queues, locked so that claims of several workers take turns (SQLite's are in turn anyway)."""
-    query = "SELECT queue_name, run_high_priority, run_interactive FROM queue_guards ORDER BY queue_name"
-    return query + " FOR UPDATE" if dialect is Dialect.POSTGRESQL else query
+    if dialect is Dialect.SQLITE:
+        return "SELECT queue_name, run_high_priority, run_interactive FROM queue_guards ORDER BY queue_name"
+    return """
+        SELECT queue_name, run_high_priority, run_interactive, (SELECT last_value FROM jobs_seq)
+        FROM queue_guards ORDER BY queue_name FOR UPDATE"""
 
 
 LINES = tuple((queue, tier) for queue in QueueName for tier in Tier)
 """What waits, by queue and tier; `heads` says a line by its place here."""
 
+
+def mark_name(queue: str, tier: str) -> str:
+    """How the mark of a line is called in the database."""
+    return f"{queue}/{tier}"
+
+
+# On PostgreSQL, only from a mark on (`marks.py`); its rows call a line as `mark_name` does.
+_LINE_OF_JOB = "jobs.queue_name || '/' || jobs.policy_tier"
+_FROM_MARK = " AND {column} >= COALESCE((SELECT value FROM queue_marks WHERE line = '{line}'), 0)"
+_RUNNING = "running"
+
 _HEAD = """
     SELECT * FROM (
         SELECT {line} AS line, -priority AS rank, seq, {row} AS row_id FROM jobs
-        WHERE queue_name = '{queue}' AND policy_tier = '{tier}' AND state = 'queued' AND ready
+        WHERE queue_name = '{queue}' AND policy_tier = '{tier}' AND state = 'queued' AND ready{from_mark}
         ORDER BY priority DESC, seq LIMIT :limit
     ) AS {queue}_{tier}"""
+_DEPTH = """
+    SELECT '{queue}', '{tier}', count(*) FROM jobs
+    WHERE queue_name = '{queue}' AND policy_tier = '{tier}' AND state = 'queued' AND ready{from_mark}"""
 
 _ENQUEUE = """
     INSERT INTO jobs (
@@ -99,7 +119,7 @@ _ENQUEUE = """
     WHERE r.repeatable OR NOT EXISTS (
         SELECT 1 FROM job_tombstones AS t WHERE t.idempotency_key = r.idempotency_key
     )
-    ON CONFLICT (idempotency_key) DO UPDATE SET
+    ON CONFLICT (idempotency_key) WHERE idempotency_key IS NOT NULL DO UPDATE SET
         type = excluded.type, queue_name = excluded.queue_name, policy_tier = excluded.policy_tier,
         priority = excluded.priority, seq = excluded.seq, payload_json = excluded.payload_json,
         state = 'queued', ready = excluded.ready, attempts = 0, max_attempts = excluded.max_attempts,
@@ -122,13 +142,16 @@ _CLAIMED = """
 # the table was last analyzed.
 _CLAIM = """
     UPDATE jobs SET
-        state = 'running', ready = FALSE, fence = fence + 1, attempts = attempts + 1, worker_id = :worker_id,
+        state = 'running', ready = FALSE, fence = {fence}, attempts = attempts + 1, worker_id = :worker_id,
         lease_expires_at = :lease_expires_at, heartbeat_at = :now, started_at = :now, updated_at = :now
     WHERE {rows}"""
-_CLAIM_BY_ROW = _CLAIM.format(rows="rowid IN (SELECT value FROM json_each(:ids))")
+_CLAIM_BY_ROW = _CLAIM.format(fence="fence + 1", rows="rowid IN (SELECT value FROM json_each(:ids))")
+# One number for all: claims take turns, so a later one has a higher number, which is what the index of running jobs and
+# its mark rely on.
 _CLAIM_BY_ID = _CLAIM.format(
+    fence="(SELECT nextval('jobs_fence'))",
     rows="""id = ANY(CAST(:ids AS uuid[])) AND CASE WHEN ready THEN state END = 'queued'
-    RETURNING id, id, type, payload_json, attempts, max_attempts, fence, queued_at, not_before"""
+    RETURNING id, id, type, payload_json, attempts, max_attempts, fence, queued_at, not_before""",
 )
 
 # What most attempts end with, and so a statement of its own, for claims that have the same fence and result, as most
@@ -148,6 +171,10 @@ _SETTLE = """
     FROM {records}
     WHERE jobs.{among_ids} AND jobs.id = r.id AND jobs.fence = r.fence AND jobs.lease_expires_at IS NOT NULL
     RETURNING jobs.id"""
+_SETTLE_BELOW_MARK = """
+    WITH settled AS ({settle}, {line} AS line, jobs.seq, jobs.ready),
+    returned AS (INSERT INTO queue_returned (line, seq) SELECT line, seq FROM settled WHERE ready)
+    SELECT id FROM settled"""
 _SETTLE_COLUMNS = (
     "id uuid, fence bigint, state text, ready boolean, attempts int, not_before timestamptz, "
     "error text, result text, finished_at timestamptz"
@@ -179,7 +206,20 @@ _FORGET_STEPS = "DELETE FROM job_steps WHERE {job_among_ids}"
 _PROMOTE = """
     UPDATE jobs SET ready = TRUE WHERE state = 'queued' AND NOT ready AND not_before <= :now"""
 
+_LOWER_MARKS = """
+    UPDATE queue_marks SET value = earliest.seq
+    FROM (SELECT line, min(seq) AS seq FROM {jobs} AS again GROUP BY line) AS earliest
+    WHERE queue_marks.line = earliest.line AND queue_marks.value > earliest.seq"""
+_PROMOTE_BELOW_MARK = """
+    WITH promoted AS ({promote} RETURNING {line} AS line, seq),
+    returned AS (DELETE FROM queue_returned RETURNING line, seq)
+    {lower_marks}"""
+
 _NEXT_RIPE = "SELECT min(not_before) AS not_before FROM jobs WHERE state = 'queued' AND NOT ready"
+_NEXT_RIPE_AND_XIDS = """
+    SELECT ({next_ripe}), CAST(CAST(pg_snapshot_xmin(now) AS text) AS bigint),
+           CAST(CAST(pg_snapshot_xmax(now) AS text) AS bigint)
+    FROM pg_current_snapshot() AS now"""
 
 _RECOVER = """
     UPDATE jobs SET
@@ -190,10 +230,24 @@ _RECOVER = """
         lease_expires_at = NULL, queued_at = :now, updated_at = :now
     WHERE id IN (
         SELECT id FROM jobs
-        WHERE state = 'running' AND (lease_expires_at < :now OR heartbeat_at > :absurd) AND NOT {among_ids}
+        WHERE state = 'running'{from_mark} AND (lease_expires_at < :now OR heartbeat_at > :absurd) AND NOT {among_ids}
         {skip_locked}
     )
     RETURNING id, type, state, last_error"""
+_RECOVER_BELOW_MARK = """
+    WITH recovered AS ({recover}, {line} AS line, seq, ready), lowered AS ({lower_marks})
+    SELECT id, type, state, last_error FROM recovered"""
+
+# Claims are numbered under the lock that is held now: none can come to be running below what is found.
+_MOVE_RUNNING_MARK = """
+    UPDATE queue_marks SET value = earliest.fence
+    FROM (
+        SELECT COALESCE(min(fence), (SELECT last_value FROM jobs_fence)) AS fence FROM jobs
+        WHERE state = 'running'{from_mark}
+    ) AS earliest
+    WHERE line = 'running' AND value < earliest.fence"""
+_TAKE_MARKS_BACK = "UPDATE queue_marks SET value = 0"
+_MOVE_MARK = "UPDATE queue_marks SET value = :value WHERE line = :line AND value <= :value - :step"
 
 _SET_GUARD = """
     UPDATE queue_guards SET run_high_priority = :run_high_priority, run_interactive = :run_interactive
@@ -227,7 +281,11 @@ class Statements:
     forget_steps: str
     next_ripe: str
     promote: str
-    recover: str
+    depth: str
+    recover: tuple[str, ...]
+    """To be run one after the other; the first returns the recovered rows."""
+    move_mark: str
+    take_marks_back: str
     declare_schedule: str
 
 
@@ -242,10 +300,8 @@ def statements(dialect: Dialect) -> Statements:
         "enqueue": _ENQUEUE.format(records=_records(dialect, _ENQUEUE_COLUMNS)),
         "guards": _guards(dialect),
         "set_guard": _SET_GUARD,
-        "heads": "\n    UNION ALL".join(
-            _HEAD.format(line=line, row="id" if is_postgres else "rowid", queue=queue, tier=tier)
-            for line, (queue, tier) in enumerate(LINES)
-        ),
+        "heads": _for_each_line(dialect, _HEAD),
+        "depth": _for_each_line(dialect, _DEPTH),
         "complete": _COMPLETE.format(among_ids=among_ids),
         "settle": _SETTLE.format(records=_records(dialect, _SETTLE_COLUMNS), among_ids=among_ids),
         "held": held,
@@ -257,11 +313,53 @@ def statements(dialect: Dialect) -> Statements:
         "forget_steps": _FORGET_STEPS.format(job_among_ids=f"job_{among_ids}"),
         "next_ripe": _NEXT_RIPE,
         "promote": _PROMOTE,
-        "recover": _RECOVER.format(among_ids=among_ids, skip_locked="FOR UPDATE SKIP LOCKED" if is_postgres else ""),
+        "move_mark": _MOVE_MARK,
+        "take_marks_back": _TAKE_MARKS_BACK,
         "declare_schedule": _DECLARE_SCHEDULE,
     }
-    claims = [_CLAIM_BY_ID] if is_postgres else [_CLAIMED, _CLAIM_BY_ROW]
+    recover, claims = [_recover(dialect)], [_CLAIMED, _CLAIM_BY_ROW]
+    if is_postgres:
+        texts |= _with_marks(texts)
+        from_mark = _FROM_MARK.format(column="fence", line=_RUNNING)
+        recover, claims = [*recover, _MOVE_RUNNING_MARK.format(from_mark=from_mark)], [_CLAIM_BY_ID]
     return Statements(
         **{name: database.driver_sql(dialect, sql) for name, sql in texts.items()},
+        recover=tuple(database.driver_sql(dialect, sql) for sql in recover),
         claim=tuple(database.driver_sql(dialect, sql) for sql in claims),
     )
+
+
+def _for_each_line(dialect: Dialect, query: str) -> str:
+    is_postgres = dialect is Dialect.POSTGRESQL
+    return "\n    UNION ALL".join(
+        query.format(
+            line=line,
+            row="id" if is_postgres else "rowid",
+            queue=queue,
+            tier=tier,
+            from_mark=_FROM_MARK.format(column="seq", line=mark_name(queue, tier)) if is_postgres else "",
+        )
+        for line, (queue, tier) in enumerate(LINES)
+    )
+
+
+def _recover(dialect: Dialect) -> str:
+    among_ids = _among_ids(dialect)
+    if dialect is Dialect.SQLITE:
+        return _RECOVER.format(among_ids=among_ids, from_mark="", skip_locked="")
+    from_mark = _FROM_MARK.format(column="fence", line=_RUNNING)
+    recover = _RECOVER.format(among_ids=among_ids, from_mark=from_mark, skip_locked="FOR UPDATE SKIP LOCKED")
+    lower_marks = _LOWER_MARKS.format(jobs="(SELECT line, seq FROM recovered WHERE ready)")
+    return _RECOVER_BELOW_MARK.format(recover=recover, line=_LINE_OF_JOB, lower_marks=lower_marks)
+
+
+def _with_marks(texts: Mapping[str, str]) -> dict[str, str]:
+    """Those that make jobs ready at an old place, as they are on PostgreSQL, and what its marks are moved by."""
+    again = "(SELECT line, seq FROM promoted UNION ALL SELECT line, seq FROM returned)"
+    return {
+        "settle": _SETTLE_BELOW_MARK.format(settle=texts["settle"], line=_LINE_OF_JOB),
+        "promote": _PROMOTE_BELOW_MARK.format(
+            promote=texts["promote"], line=_LINE_OF_JOB, lower_marks=_LOWER_MARKS.format(jobs=again)
+        ),
+        "next_ripe": _NEXT_RIPE_AND_XIDS.format(next_ripe=texts["next_ripe"]),
+    }

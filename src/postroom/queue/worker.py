@@ -22,7 +22,7 @@ from math import inf
 from random import Random
 from typing import Any
 
-from postroom.db.database import Topic, Wakeups
+from postroom.db.database import Dialect, Topic, Wakeups
 from postroom.domain.errors import Fatal, PostroomError, Retryable
 from postroom.domain.ids import new_id
 from postroom.domain.jobs import JobState, RetryPolicy
@@ -42,6 +42,7 @@ from postroom.queue.job import (
     settle,
 )
 from postroom.queue.jobqueue import JobQueue
+from postroom.queue.marks import Marks
 from postroom.queue.plan import Slots, Width, first_after
 from postroom.settings import QueueSettings, WorkerSettings
 from postroom.telemetry import logs
@@ -141,7 +142,8 @@ class Worker:
         self._settings = settings or WorkerSettings()
         self._lease = timedelta(seconds=self._settings.lease_s)
         limit = (queue_settings or QueueSettings()).max_consecutive_same_tier
-        self._claimant = Claimant(self.id, self._lease, limit)
+        marks = Marks() if queue.database.dialect is Dialect.POSTGRESQL else None
+        self._claimant = Claimant(self.id, self._lease, limit, marks)
         self._random = random or Random()  # noqa: S311 (jitter, not a secret)
         self._until_idle = until_idle
         self._runs: dict[str, _Run] = {}

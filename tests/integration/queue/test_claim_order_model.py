@@ -20,6 +20,7 @@ from postroom.domain.clock import ManualClock
 from postroom.domain.terms import TIERS, Tier
 from postroom.queue import ClaimedJob, JobQueue, JobState, NewJob, QueueName
 from postroom.queue.job import Settlement
+from postroom.queue.marks import Marks
 from tests.support.databases import DatabaseFactory
 from tests.support.queues import LEASE, make_queue, take_turn
 
@@ -110,6 +111,7 @@ class ClaimOrder(RuleBasedStateMachine):
     def open(self) -> None:
         self.database: Database = self.do(connect(self.url))
         self.queue: JobQueue = make_queue(self.database, self.clock)
+        self.marks = Marks(step=1) if self.database.dialect is Dialect.POSTGRESQL else None
 
     def do(self, action: Coroutine[Any, Any, T]) -> T:
         return self.loop.run(action)
@@ -131,7 +133,8 @@ class ClaimOrder(RuleBasedStateMachine):
     @rule(free=st.integers(1, 12))
     def claim(self, free: int) -> None:
         self.workers += 1  # each claim is another worker's, so that leases can be seen to pass on
-        turn = self.do(take_turn(self.queue, free, guard_limit=LIMIT, worker=f"w{self.workers}"))
+        worker = f"w{self.workers}"
+        turn = self.do(take_turn(self.queue, free, guard_limit=LIMIT, worker=worker, marks=self.marks))
         assert [job.id for _, job in turn.claimed] == self.model.claim(free, self.clock.now())
         self.held.update({job.id: job for _, job in turn.claimed})
 

@@ -59,7 +59,7 @@ _scheduled = text("state = 'queued' AND NOT ready")
 _running = text("state = 'running'")
 _finished = text("finished_at IS NOT NULL")
 
-Index("jobs_idem_idx", jobs.c.idempotency_key, unique=True)
+partial_index("jobs_idem_idx", jobs.c.idempotency_key, where=text("idempotency_key IS NOT NULL"), unique=True)
 partial_index(
     "jobs_ready_idx",
     jobs.c.queue_name,
@@ -69,7 +69,7 @@ partial_index(
     where=_ready,
 )
 partial_index("jobs_scheduled_idx", jobs.c.not_before, where=_scheduled)
-partial_index("jobs_running_idx", jobs.c.worker_id, where=_running)
+partial_index("jobs_running_idx", jobs.c.fence, where=_running)
 partial_index("jobs_finished_idx", jobs.c.state, jobs.c.finished_at, where=_finished)
 
 job_steps = Table(
@@ -103,6 +103,25 @@ queue_guards = Table(
     Column("run_high_priority", Integer, nullable=False, server_default="0"),
     Column("run_interactive", Integer, nullable=False, server_default="0"),
 )
+
+# On PostgreSQL, where a claim begins to read (`queue/marks.py`), and what became ready below that.
+queue_marks = Table(
+    "queue_marks",
+    metadata,
+    Column("line", Text, primary_key=True),
+    Column("value", BigInteger, nullable=False, comment="no ready job of the line has a lower seq"),
+    info={"only": "postgresql"},
+)
+queue_returned = Table(
+    "queue_returned",
+    metadata,
+    Column("line", Text, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    info={"only": "postgresql"},
+)
+
+# The source of `jobs.fence` on PostgreSQL, where it is the number of the claim.
+jobs_fence = Sequence("jobs_fence", metadata=metadata)
 
 # The source of `jobs.seq`: a sequence on PostgreSQL; SQLite has none, and there a row that counts does no harm.
 jobs_seq = Sequence("jobs_seq", metadata=metadata)
