@@ -19,6 +19,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from sqlalchemy import create_engine
 from sqlalchemy.engine import make_url
 from sqlalchemy.util import LRUCache
 
@@ -53,9 +54,9 @@ _MOST_STATEMENTS = 2_000
 
 def compile_statements_once() -> None:
     """Each test has a database of its own, for which SQLAlchemy would compile all statements again."""
-    for module, name in ((postroom.db.sqlite, "create_engine"), (postroom.db.postgres, "create_async_engine")):
+    for module in (postroom.db.sqlite, postroom.db.postgres):
         options = {"compiled_cache": _CompiledStatements(_MOST_STATEMENTS)}
-        setattr(module, name, partial(getattr(module, name), execution_options=options))
+        module.create_engine = partial(create_engine, execution_options=options)
 
 
 @cache

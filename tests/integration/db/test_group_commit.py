@@ -17,7 +17,7 @@ import pytest_asyncio
 from sqlalchemy import event, text
 from sqlalchemy.exc import IntegrityError
 
-from postroom.db import Tx, connect, sqlite
+from postroom.db import Tx, connect, gathering
 from postroom.db.sqlite import SqliteDatabase
 from tests.support.databases import SqliteFactory
 
@@ -127,7 +127,7 @@ async def test_what_waits_together_is_committed_together(database: SqliteDatabas
 
 
 async def test_a_group_has_a_most(database: SqliteDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "_MOST_TOGETHER", 3)
+    monkeypatch.setattr(gathering, "_MOST_TOGETHER", 3)
     counted = commits(database)
     await gathered(database, [putting(n) for n in range(7)])
     assert len(counted) == 1 + 3
@@ -136,7 +136,7 @@ async def test_a_group_has_a_most(database: SqliteDatabase, monkeypatch: pytest.
 async def test_a_group_that_has_lasted_long_takes_no_more(
     database: SqliteDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "_LONGEST_TOGETHER_S", 0.0)
+    monkeypatch.setattr(gathering, "_LONGEST_TOGETHER_S", 0.0)
     counted = commits(database)
     await gathered(database, [putting(n) for n in range(4)])
     assert len(counted) == 1 + 4
