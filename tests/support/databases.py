@@ -19,7 +19,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import create_engine
 from sqlalchemy.engine import make_url
 from sqlalchemy.util import LRUCache
 
@@ -54,9 +53,9 @@ _MOST_STATEMENTS = 2_000
 
 def compile_statements_once() -> None:
     """Each test has a database of its own, for which SQLAlchemy would compile all statements again."""
-    for module in (postroom.db.sqlite, postroom.db.postgres):
+    for module, name in ((postroom.db.sqlite, "create_engine"), (postroom.db.postgres, "create_engine")):
         options = {"compiled_cache": _CompiledStatements(_MOST_STATEMENTS)}
-        module.create_engine = partial(create_engine, execution_options=options)
+        setattr(module, name, partial(getattr(module, name), execution_options=options))
 
 
 @cache

@@ -28,15 +28,15 @@ class CompiledStatement:
         self._readers = [(at, read) for at, read in enumerate(readers) if read is not None]
 
     def run(self, cursor: Any, given: Mapping[str, Any]) -> Sequence[Any]:
-        """`cursor`: one of the driver, or what makes one for each statement."""
-        done = cursor.execute(self._sql, self._values(given))
-        rows = done.fetchall() if done.description else ()
+        cursor.execute(self._sql, self._values(given))
+        rows = cursor.fetchall() if cursor.description else ()
         if not self._readers:
             return [self._row._make(row) for row in rows]
         return [self._read(row) for row in rows]
 
     def run_many(self, cursor: Any, rows: Sequence[Mapping[str, Any]]) -> int:
-        return int(cursor.executemany(self._sql, [self._values(row) for row in rows]).rowcount)
+        cursor.executemany(self._sql, [self._values(row) for row in rows])
+        return int(cursor.rowcount)
 
     def _values(self, given: Mapping[str, Any]) -> Any:
         values = [given.get(name, constant) for name, constant in self._parameters]

@@ -126,7 +126,8 @@ class Tx:
         """What reads of this moment have found; None where something may be written in between."""
 
     def shared(self, key: Hashable, read: Callable[[], T]) -> T:
-        """What `read` finds, read once for all reads of one turn of the event loop. A transaction that writes looks each time. The value is not to be changed."""
+        """What `read` finds, read once for all reads of one turn of the event loop. A transaction that writes looks
+        each time. The value is not to be changed."""
         if self.seen is None:
             return read()
         if key not in self.seen:

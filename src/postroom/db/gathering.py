@@ -69,8 +69,8 @@ class Session(ABC):
     """A transaction under way on a thread, for one function or several."""
 
     def run(self, waiting: Waiting, *, seen: dict[Hashable, Any] | None = None, is_alone: bool = False) -> None:
-        """`seen`: what reads share, where it only reads. `is_alone`: the transaction is for this function. Nothing is done
-        for a task that gave up meanwhile."""
+        """`seen`: what reads share, where it only reads. `is_alone`: the transaction is for this function alone.
+        Nothing is done for a task that gave up meanwhile."""
         waiting.session = self
         if waiting.answer.cancelled():
             return

@@ -114,10 +114,12 @@ class SqliteTx(Tx):
         return found
 
     def run(self, prepared: Prepared, parameters: Mapping[str, Any], *, lock: bool = False) -> Sequence[Any]:
-        return compiled(prepared, self.connection.dialect, parameters).run(self._driver, parameters)
+        return compiled(prepared, self.connection.dialect, parameters).run(self._driver.cursor(), parameters)
 
     def run_many(self, prepared: Prepared, rows: Sequence[Mapping[str, Any]]) -> int:
-        return compiled(prepared, self.connection.dialect, rows[0]).run_many(self._driver, rows) if rows else 0
+        if not rows:
+            return 0
+        return compiled(prepared, self.connection.dialect, rows[0]).run_many(self._driver.cursor(), rows)
 
 
 class _SqliteSession(Session):
