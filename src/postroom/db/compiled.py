@@ -29,7 +29,7 @@ class CompiledStatement:
 
     def run(self, cursor: Any, given: Mapping[str, Any]) -> Sequence[Any]:
         cursor.execute(self._sql, self._values(given))
-        rows = cursor.fetchall() if cursor.description else ()
+        rows = cursor.fetchall() if self._row._fields else ()
         if not self._readers:
             return [self._row._make(row) for row in rows]
         return [self._read(row) for row in rows]

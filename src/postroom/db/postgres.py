@@ -20,7 +20,7 @@ from typing import Any, TypeVar, cast
 
 import psycopg
 from psycopg import IsolationLevel
-from psycopg.pq import TransactionStatus
+from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.types.string import TextLoader
 from sqlalchemy import Connection, NullPool, create_engine, event
 from sqlalchemy.engine import URL, ExceptionContext
@@ -161,7 +161,7 @@ class PostgresTx(Tx):
 
 
 def _found(cursor: psycopg.Cursor[Any]) -> Sequence[Sequence[Any]]:
-    return cursor.fetchall() if cursor.description else ()
+    return cursor.fetchall() if cursor.pgresult and cursor.pgresult.status == ExecStatus.TUPLES_OK else ()
 
 
 def _driver(connection: Connection) -> psycopg.Connection[Any]:
