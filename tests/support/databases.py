@@ -35,6 +35,8 @@ _MOST_DATABASES = 50
 
 on_sqlite = pytest.mark.parametrize("database_factory", [Dialect.SQLITE], indirect=True)
 """For a test that asks the database nothing that its neighbours do not ask of both."""
+on_postgresql = pytest.mark.parametrize("database_factory", [Dialect.POSTGRESQL], indirect=True)
+"""For what only a server does."""
 
 
 class _CompiledStatements(LRUCache[Any, Any]):
