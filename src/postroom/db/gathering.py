@@ -115,12 +115,19 @@ class GatheredWrites:
 
     If one fails, all of them run again, each in a savepoint of its own, and that one is rolled back alone. If that
     transaction cannot be committed, each runs once more by itself, so that it gets the answer that it would have had
-    without the others. No one is answered before the commit.
+    without the others. No one is answered before the commit. `fails_all` says which errors each of them would meet,
+    one after the other: these fail all of them at once.
     """
 
-    def __init__(self, threads: Executor, transaction: Callable[[], AbstractContextManager[Session]]) -> None:
+    def __init__(
+        self,
+        threads: Executor,
+        transaction: Callable[[], AbstractContextManager[Session]],
+        fails_all: Callable[[BaseException], bool] = lambda error: False,
+    ) -> None:
         self._threads = threads
         self._transaction = transaction
+        self._fails_all = fails_all
         self._lock = threading.Lock()
         self._waiting: deque[Waiting] = deque()
         self._is_working = False
@@ -175,12 +182,21 @@ class GatheredWrites:
             with self._transaction() as session:
                 self._run_group(session, first, group)
         except BaseException as error:
-            if group:
+            if self._fails_all(error):
+                group = [*(group or [first]), *self._all_that_wait()]
+                _all_failed(group, error)
+            elif group:
                 self._apart(group)
             else:
                 group.append(first)
                 first.failed(error)
         answer_all(group)
+
+    def _all_that_wait(self) -> list[Waiting]:
+        with self._lock:
+            waiting = list(self._waiting)
+            self._waiting.clear()
+        return waiting
 
     def _run_group(self, session: Session, first: Waiting, group: list[Waiting]) -> None:
         ends = time.monotonic() + _LONGEST_TOGETHER_S
@@ -196,9 +212,28 @@ class GatheredWrites:
             with self._transaction() as session:
                 for write in _wanted(group):
                     session.run_in_savepoint(write)
-        except BaseException:
-            for write in _wanted(group):
-                run_alone(self._transaction, write)
+                    self._raise_what_fails_all(write)
+        except BaseException as error:
+            if self._fails_all(error):
+                _all_failed(group, error)
+            else:
+                self._each_alone(_wanted(group))
+
+    def _raise_what_fails_all(self, write: Waiting) -> None:
+        if write.error is not None and self._fails_all(write.error):
+            raise write.error
+
+    def _each_alone(self, group: Sequence[Waiting]) -> None:
+        for number, write in enumerate(group):
+            run_alone(self._transaction, write)
+            if write.error is not None and self._fails_all(write.error):
+                _all_failed(group[number:], write.error)
+                return
+
+
+def _all_failed(group: Sequence[Waiting], error: BaseException) -> None:
+    for write in group:
+        write.failed(error)
 
 
 def _wanted(group: Sequence[Waiting]) -> list[Waiting]:

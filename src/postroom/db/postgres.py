@@ -37,6 +37,7 @@ log = logs.get(__name__)
 _CHANNEL = "postroom_wake"
 _RECONNECT_S = 1.0
 _CANCEL_WITHIN_S = 5.0
+_LOCK_NOT_AVAILABLE = "55P03"
 
 
 class PostgresWake(Wake):
@@ -105,6 +106,7 @@ T = TypeVar("T")
 # a transaction that waits for a lock gives up and is retried.
 _CONNECT = {
     "options": "-c idle_in_transaction_session_timeout=10s -c lock_timeout=20s",
+    "connect_timeout": 10,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
@@ -270,6 +272,15 @@ class _Connections:
         self._engine.dispose()
 
 
+def _fails_all(error: BaseException) -> bool:
+    """There is no connection, or another process holds a lock for too long: to find that out takes seconds, and whoever
+    waits for the same would find it out too."""
+    if not isinstance(error, DBAPIError) or error.connection_invalidated:
+        return False
+    state = getattr(error.orig, "sqlstate", None)
+    return isinstance(error.orig, psycopg.OperationalError) and state in (None, _LOCK_NOT_AVAILABLE)
+
+
 def _is_idle(driver: psycopg.Connection[Any]) -> bool:
     return driver.info.transaction_status == TransactionStatus.IDLE
 
@@ -297,7 +308,7 @@ class PostgresDatabase(Database):
         if together is None:
             return await self._write_alone(transaction)
         if together not in self._gathered:
-            self._gathered[together] = GatheredWrites(self._threads, self._connections.writing)
+            self._gathered[together] = GatheredWrites(self._threads, self._connections.writing, _fails_all)
         return await self._gathered[together].run(transaction)
 
     async def _write_alone(self, transaction: Callable[[Tx], T]) -> tuple[T, list[AfterCommit]]:

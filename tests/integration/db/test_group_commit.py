@@ -19,7 +19,7 @@ import pytest_asyncio
 from sqlalchemy import event, text
 from sqlalchemy.exc import IntegrityError
 
-from postroom.db import Database, Tx, connect, gathering
+from postroom.db import Database, Tx, connect, gathering, postgres
 from postroom.db.database import driver_sql
 from postroom.db.sqlite import SqliteDatabase
 from postroom.domain.errors import Retryable
@@ -316,6 +316,29 @@ async def test_the_last_statements_of_one_function_do_not_commit_what_others_of_
     answers = await gathered(database, [putting(1), put_and_refuse, putting(4)])
     assert isinstance(answers[1], ValueError)
     assert [n for n, _ in await rows(database)] == [1, 4]
+
+
+@on_postgresql
+async def test_a_lock_that_is_held_too_long_fails_a_group_once_and_not_each_of_it_in_turn(
+    database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(postgres._CONNECT, "options", "-c lock_timeout=100ms")
+    impatient, runs = await connect(database_url), list[int]()
+
+    def put(n: int) -> Function:
+        def run(tx: Tx) -> object:
+            runs.append(n)
+            return putting(1)(tx)
+
+        return run
+
+    with psycopg.connect(database_url) as rival:
+        rival.execute("INSERT INTO probe VALUES (1)")
+        answers = await gathered(impatient, [put(n) for n in range(9)])
+    assert all(isinstance(answer, Retryable) for answer in answers)
+    assert runs == [0]
+    assert await write(impatient, putting(2)) == 2
+    await impatient.close()
 
 
 async def until_one_waits_for_a_lock(rival: psycopg.Connection[Any]) -> None:
