@@ -273,8 +273,8 @@ class _Connections:
 
 
 def _fails_all(error: BaseException) -> bool:
-    """There is no connection, or another process holds a lock for too long: to find that out takes seconds, and whoever
-    waits for the same would find it out too."""
+    """There is no connection, or another process holds a lock for too long: it takes seconds to find that out, and each
+    of those that wait would find it out again."""
     if not isinstance(error, DBAPIError) or error.connection_invalidated:
         return False
     state = getattr(error.orig, "sqlstate", None)
