@@ -38,16 +38,18 @@ class CrashingDatabase(Database):
         self._inner, self._reaper = inner, reaper
         self.dialect, self.wake = inner.dialect, inner.wake
 
-    async def write(self, transaction: Callable[[Tx], T]) -> T:
+    async def write(self, transaction: Callable[[Tx], T], *, together: str | None = None) -> T:
         self._reaper.point()
-        value = await self._inner.write(transaction)
+        value = await self._inner.write(transaction, together=together)
         self._reaper.point()
         return value
 
     async def read(self, transaction: Callable[[Tx], T]) -> T:
         return await self._inner.read(transaction)
 
-    async def _transact(self, transaction: Callable[[Tx], T], *, write: bool) -> tuple[T, list[Any]]:
+    async def _transact(
+        self, transaction: Callable[[Tx], T], *, write: bool, together: str | None = None
+    ) -> tuple[T, list[Any]]:
         raise AssertionError("both ways in are above")
 
     async def close(self) -> None:

@@ -35,6 +35,8 @@ _MOST_DATABASES = 50
 
 on_sqlite = pytest.mark.parametrize("database_factory", [Dialect.SQLITE], indirect=True)
 """For a test that asks the database nothing that its neighbours do not ask of both."""
+on_postgresql = pytest.mark.parametrize("database_factory", [Dialect.POSTGRESQL], indirect=True)
+"""For what only a server does."""
 
 
 class _CompiledStatements(LRUCache[Any, Any]):
@@ -53,7 +55,7 @@ _MOST_STATEMENTS = 2_000
 
 def compile_statements_once() -> None:
     """Each test has a database of its own, for which SQLAlchemy would compile all statements again."""
-    for module, name in ((postroom.db.sqlite, "create_engine"), (postroom.db.postgres, "create_async_engine")):
+    for module, name in ((postroom.db.sqlite, "create_engine"), (postroom.db.postgres, "create_engine")):
         options = {"compiled_cache": _CompiledStatements(_MOST_STATEMENTS)}
         setattr(module, name, partial(getattr(module, name), execution_options=options))
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, TypeVarTuple
 from unittest import mock
 
 from postroom.db.database import Tx
-from postroom.db.sqlite import _SqliteReaders, _SqliteWriter
+from postroom.db.gathering import GatheredReads, GatheredWrites
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -90,7 +90,7 @@ class VirtualClock:
 
 
 def _counted(run: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., Coroutine[Any, Any, T]]:
-    """The threads of SQLite take functions without the loop's knowledge."""
+    """The threads of a database take functions without the loop's knowledge."""
 
     async def counted(threads: object, transaction: Callable[[Tx], Any]) -> T:
         loop = asyncio.get_running_loop()
@@ -104,6 +104,6 @@ def _counted(run: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., Corout
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     with ExitStack() as stack:
-        for threads in (_SqliteWriter, _SqliteReaders):
+        for threads in (GatheredWrites, GatheredReads):
             stack.enter_context(mock.patch.object(threads, "run", _counted(threads.run)))
         return stack.enter_context(asyncio.Runner(loop_factory=VirtualLoop)).run(main)

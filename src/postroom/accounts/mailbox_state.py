@@ -51,9 +51,13 @@ class ListingEffect:
     deleted: tuple[DeletedLabel, ...]
 
 
+_LABELS_OF = Prepared(
+    select(labels).where(labels.c.account_id == bindparam("account")).order_by(labels.c.name, labels.c.label_id)
+)
+
+
 def labels_of(tx: Tx, account_id: str) -> list[KnownLabel]:
-    query = select(labels).where(labels.c.account_id == account_id).order_by(labels.c.name, labels.c.label_id)
-    return [_known(row) for row in tx.execute(query)]
+    return [_known(row) for row in tx.run(_LABELS_OF, {"account": account_id})]
 
 
 def for_classifier(known: Iterable[KnownLabel]) -> list[KnownLabel]:

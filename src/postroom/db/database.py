@@ -101,13 +101,13 @@ class Reader(Protocol):
 
 
 class Prepared:
-    """A statement that every message runs: built once, and on SQLite compiled once, because either takes longer than to
-    run it. It knows neither defaults that Python makes for a column nor IN with a list."""
+    """A statement that every message runs: built once and compiled once, because either takes longer than to run it. It
+    knows neither defaults that Python makes for a column nor IN with a list."""
 
     def __init__(self, statement: Any) -> None:
         self.statement = statement
-        self.compiled: dict[tuple[str, ...], Any] = {}
-        """What the driver of SQLite runs, by the names of the parameters."""
+        self.compiled: dict[tuple[Any, ...], Any] = {}
+        """What the drivers run (`compiled.py`)."""
 
     @cached_property
     def locking(self) -> Any:
@@ -126,8 +126,8 @@ class Tx:
         """What reads of this moment have found; None where something may be written in between."""
 
     def shared(self, key: Hashable, read: Callable[[], T]) -> T:
-        """What `read` finds, read once in a transaction that only reads, and on SQLite once for all reads of one turn
-        of the event loop. A transaction that writes looks each time. The value is not to be changed."""
+        """What `read` finds, read once for all reads of one turn of the event loop. A transaction that writes looks
+        each time. The value is not to be changed."""
         if self.seen is None:
             return read()
         if key not in self.seen:
@@ -188,18 +188,20 @@ class Database(ABC):
     writes_at_once = False
     """Whether several transactions may write at the same time."""
 
-    async def write(self, transaction: Callable[[Tx], T]) -> T:
-        """Run a transaction that may write; it is committed when this returns."""
-        return await self._run(transaction, write=True)
+    async def write(self, transaction: Callable[[Tx], T], *, together: str | None = None) -> T:
+        """Run a transaction that may write; it is committed when this returns. Those of one name `together` share
+        transactions where they wait at the same time: for functions that many messages need and that lock the same row.
+        On SQLite all do."""
+        return await self._run(transaction, write=True, together=together)
 
     async def read(self, transaction: Callable[[Tx], T]) -> T:
         """Run a transaction that only reads; on SQLite it never waits for a writer."""
         return await self._run(transaction, write=False)
 
-    async def _run(self, transaction: Callable[[Tx], T], *, write: bool) -> T:
+    async def _run(self, transaction: Callable[[Tx], T], *, write: bool, together: str | None = None) -> T:
         for remaining in reversed(range(_RUNS_OF_A_TRANSACTION)):
             try:
-                value, on_commit = await self._transact(transaction, write=write)
+                value, on_commit = await self._transact(transaction, write=write, together=together)
             except PostroomError:
                 raise
             except Exception as error:
@@ -225,7 +227,9 @@ class Database(ABC):
                 log.exception("database.after_commit_failed")
 
     @abstractmethod
-    async def _transact(self, transaction: Callable[[Tx], T], *, write: bool) -> tuple[T, list[AfterCommit]]: ...
+    async def _transact(
+        self, transaction: Callable[[Tx], T], *, write: bool, together: str | None = None
+    ) -> tuple[T, list[AfterCommit]]: ...
 
     @abstractmethod
     async def close(self) -> None: ...

@@ -6,27 +6,26 @@ from __future__ import annotations
 
 import sqlite3
 
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, TimeoutError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from postroom.domain.errors import Fatal, PostroomError, Retryable
 from postroom.telemetry.logs import clean
 
-# PostgreSQL: serialization_failure, deadlock_detected
-_RUN_AGAIN = {"40001", "40P01"}
+# PostgreSQL: serialization_failure, deadlock_detected, query_canceled (it was meant for another function of the
+# transaction, which its task gave up)
+_RUN_AGAIN = {"40001", "40P01", "57014"}
 # PostgreSQL: lock_not_available, idle_in_transaction_session_timeout, read_only_sql_transaction (after a failover)
 _LATER = {"55P03", "25P03", "25006"}
 
 
 def can_run_again(error: Exception) -> bool:
-    """The server rolled the transaction back because of a conflict with another one; it can be run again."""
+    """The server rolled the transaction back because of another one; it can be run again."""
     return isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) in _RUN_AGAIN
 
 
 def translate_error(error: Exception) -> PostroomError | None:
     """What to raise instead; None if the error is not the database's, or is a bug of ours and should surface
     unchanged."""
-    if isinstance(error, TimeoutError):
-        return Retryable("The database has no free connection; all are busy.")
     cause = error.orig if isinstance(error, DBAPIError) else error
     said = clean(str(cause).strip())
     if isinstance(cause, sqlite3.Error):

@@ -118,20 +118,22 @@ class JobContext:
 
         return await self.queue.database.write(run)
 
-    async def complete(self, transaction: Callable[[Tx], Json]) -> None:
-        """Commit the handler's effects and the job's completion together: both happen, once, or neither does."""
+    async def complete(self, transaction: Callable[[Tx], Json], *, together: str | None = None) -> None:
+        """Commit the handler's effects and the job's completion together: both happen, once, or neither does.
+        `together`: as in `Database.write`."""
 
         def run(tx: Tx) -> None:
             check_claim(tx, self.job)
             result = encode_result(transaction(tx))
             self._settle(tx, Settlement(JobState.COMPLETED, self.job.attempt, result_json=result))
 
-        await self.queue.database.write(run)
+        await self.queue.database.write(run, together=together)
         self.is_settled = True
 
-    async def write_or_postpone(self, transaction: Callable[[Tx], T | PutOff]) -> T:
+    async def write_or_postpone(self, transaction: Callable[[Tx], T | PutOff], *, together: str | None = None) -> T:
         """Run a transaction that may put the job off. What it wrote and the postponement are then committed together,
-        so that nothing that would release the job can be missed; the attempt does not count. Raises Postponed."""
+        so that nothing that would release the job can be missed; the attempt does not count. Raises Postponed.
+        `together`: as in `Database.write`."""
 
         def run(tx: Tx) -> T | PutOff:
             check_claim(tx, self.job)
@@ -140,7 +142,7 @@ class JobContext:
                 self._settle(tx, Settlement(JobState.QUEUED, self.job.attempt - 1, not_before=found.until))
             return found
 
-        found = await self.queue.database.write(run)
+        found = await self.queue.database.write(run, together=together)
         if isinstance(found, PutOff):
             self.is_settled = True
             raise Postponed(timedelta(), found.reason)

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Row, delete, func, select, update
+from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from postroom import audit, kill_switch
 from postroom.audit import SYSTEM, Actor
-from postroom.db import Database, Tx
-from postroom.db.database import insert
+from postroom.db import Database, Dialect, Prepared, Tx
+from postroom.db import database as statements
 from postroom.db.tables.triage import model_reservations as reservations
 from postroom.db.tables.triage import model_spend as days
 from postroom.db.tables.triage import spend_limits
@@ -49,6 +50,30 @@ _KEEP_SETTLED = timedelta(days=30)
 _FORGET_AT_ONCE = 1_000
 _LOOK_AGAIN = timedelta(hours=1)
 """How long mail whose job is paused or waits for a model rests, where nothing releases it before."""
+
+# Made once: every call locks the day, and to build a statement takes longer than to run it.
+_LIMIT = Prepared(select(spend_limits).where(spend_limits.c.name == bindparam("the_limit")))
+_DAY = Prepared(select(days).where(days.c.day == bindparam("the_day")))
+_AMOUNTS = ("reserved_microdollars", "settled_microdollars", "backfill_reserved_microdollars",
+            "backfill_settled_microdollars")  # fmt: skip
+_ADD = Prepared(
+    update(days)
+    .where(days.c.day == bindparam("the_day"))
+    .values({name: days.c[name] + bindparam(f"more_{name}") for name in _AMOUNTS})
+)
+_RESERVE = Prepared(insert(reservations))
+_RESERVATION = Prepared(select(reservations).where(reservations.c.call_id == bindparam("the_call")))
+_CHANGE_RESERVATION = Prepared(update(reservations).where(reservations.c.call_id == bindparam("the_call")))
+_LATE = Prepared(
+    select(reservations)
+    .where(reservations.c.state == money.ReservationState.RESERVED, reservations.c.deadline <= bindparam("now"))
+    .order_by(reservations.c.call_id)
+)
+
+
+@cache
+def _new_day(dialect: Dialect) -> Prepared:
+    return Prepared(statements.insert_for(dialect, days).on_conflict_do_nothing())
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +190,7 @@ class ModelBudget:
         return self._day(tx, ledger.day_of(self.queue.clock.now(), self.backfill.zone))
 
     def ceiling(self, tx: Tx) -> CeilingInForce:
-        row = tx.execute(select(spend_limits).where(spend_limits.c.name == _CEILING)).one_or_none()
+        row = next(iter(tx.run(_LIMIT, {"the_limit": _CEILING})), None)
         ceiling = money.from_cents(self.model.daily_ceiling_cents) if row is None else money.Micros(row.microdollars)
         share = money.Micros(ceiling * self.backfill.share_of_ceiling_percent // 100)
         return CeilingInForce(ceiling, share, *((None, None) if row is None else (row.changed_at, row.changed_by)))
@@ -178,7 +203,7 @@ class ModelBudget:
         today = ledger.day_of(now, self.backfill.zone)
         self._day(tx, today, lock=True)
         values = {"microdollars": money.from_cents(cents), "changed_at": now, "changed_by": who.name}
-        row = insert(tx, spend_limits).values(name=_CEILING, **values)
+        row = statements.insert(tx, spend_limits).values(name=_CEILING, **values)
         tx.execute(row.on_conflict_do_update(index_elements=["name"], set_=values))
         subject, after = ("spend_limit", _CEILING), self.ceiling(tx)
         said = {"before": {"microdollars": before.ceiling}, "after": {"microdollars": after.ceiling}}
@@ -238,17 +263,16 @@ class ModelBudget:
         self, tx: Tx, call: money.NewCall, job: BackfillJob | None, day: date, now: datetime
     ) -> money.Reserved:
         call_id = new_id()
-        tx.execute(
-            reservations.insert().values(
-                call_id=call_id,
-                backfill_job_id=call.backfill_job_id,
-                day=day,
-                most_microdollars=call.most,
-                state=money.ReservationState.RESERVED,
-                deadline=call.deadline,
-                reserved_at=now,
-            )
-        )
+        reservation = {
+            "call_id": call_id,
+            "backfill_job_id": call.backfill_job_id,
+            "day": day,
+            "most_microdollars": call.most,
+            "state": money.ReservationState.RESERVED,
+            "deadline": call.deadline,
+            "reserved_at": now,
+        }
+        tx.run(_RESERVE, reservation)
         _add(tx, day, reserved=call.most, of_backfill=job is not None)
         if job is not None:
             ledger.book(tx, job, day, now, reserved=call.most)
@@ -263,12 +287,13 @@ class ModelBudget:
         """Settle calls whose answer can no longer come at their most; how many. Days are locked before jobs, both in
         order, and with them the job that a reservation is for."""
         today = ledger.day_of(now, self.backfill.zone)
-        late = (reservations.c.state == money.ReservationState.RESERVED) & (reservations.c.deadline <= now)
-        found = tx.execute(select(reservations).where(late)).all()
-        for day in sorted({row.day for row in found} | ({today} if found else set())):
+        found = tx.run(_LATE, {"now": now})
+        if not found:
+            return 0
+        for day in sorted({row.day for row in found} | {today}):
             self._day(tx, day, lock=True)
-        locked = self._lock_jobs(tx, {row.backfill_job_id for row in found} | ({own_job_id} if found else set()))
-        for row in tx.execute(select(reservations).where(late).order_by(reservations.c.call_id)).all():
+        locked = self._lock_jobs(tx, {row.backfill_job_id for row in found} | {own_job_id})
+        for row in tx.run(_LATE, {"now": now}):
             job = locked.get(row.backfill_job_id)
             if (row.backfill_job_id is None) != (job is None):
                 continue  # it expired while we waited for the locks: the next reservation settles it
@@ -281,11 +306,11 @@ class ModelBudget:
         return len(found)
 
     def _move(
-        self, tx: Tx, row: Row[Any], job: BackfillJob | None, moved: money.MoneyMoved, now: datetime
+        self, tx: Tx, row: Any, job: BackfillJob | None, moved: money.MoneyMoved, now: datetime
     ) -> BackfillJob | None:
         settled = (row.settled_microdollars or 0) + moved.settled
         values = {"state": moved.state, "settled_microdollars": settled, "closed_at": now}
-        tx.execute(update(reservations).where(reservations.c.call_id == row.call_id).values(**values))
+        tx.run(_CHANGE_RESERVATION, {"the_call": row.call_id, **values})
         _add(tx, row.day, reserved=moved.reserved, settled=moved.settled, of_backfill=job is not None)
         if job is None:
             return None
@@ -308,7 +333,7 @@ class ModelBudget:
         return list(tx.execute(select(jobs.c.id).where(stopped)).scalars())
 
     def _tell_overrun(
-        self, tx: Tx, row: Row[Any], job: BackfillJob | None, cost: money.Micros | None, now: datetime
+        self, tx: Tx, row: Any, job: BackfillJob | None, cost: money.Micros | None, now: datetime
     ) -> None:
         """A call cost more than it could: a price or a bound is wrong, so the job stops until a person has looked."""
         most, paid = money.format_dollars(row.most_microdollars), money.format_dollars(money.Micros(cost or 0))
@@ -324,18 +349,20 @@ class ModelBudget:
         first = tx.execute(select(func.min(reservations.c.deadline)).where(opened)).scalar()
         return max(first, now) if isinstance(first, datetime) else now + timedelta(minutes=1)
 
-    def _reservation(self, tx: Tx, call_id: str) -> Row[Any] | None:
-        return tx.execute(select(reservations).where(reservations.c.call_id == call_id)).one_or_none()
+    def _reservation(self, tx: Tx, call_id: str) -> Any | None:
+        return next(iter(tx.run(_RESERVATION, {"the_call": call_id})), None)
 
     def _day(self, tx: Tx, day: date, *, lock: bool = False) -> DaySpending:
         limits = self.ceiling(tx)
         empty = DaySpending(day, limits.ceiling, limits.backfill_share)
-        if lock:
-            nothing = {column.name: 0 for column in days.c if column.name != "day"}
-            tx.execute(insert(tx, days).values(day=day, **nothing).on_conflict_do_nothing())
-        query = select(days).where(days.c.day == day)
-        row = tx.execute(tx.locking(query) if lock else query).one_or_none()
-        return empty if row is None else DaySpending(*(day, empty.ceiling, empty.backfill_share), *_amounts(row))
+        found = tx.run(_DAY, {"the_day": day}, lock=lock)
+        if lock and not found:  # its first call
+            tx.run(_new_day(tx.dialect), {"day": day, **dict.fromkeys(_AMOUNTS, 0)})
+            found = tx.run(_DAY, {"the_day": day}, lock=True)
+        if not found:
+            return empty
+        amounts = (money.Micros(getattr(found[0], name)) for name in _AMOUNTS)
+        return DaySpending(day, empty.ceiling, empty.backfill_share, *amounts)
 
 
 def forgetting_reservations(database: Database) -> Callable[[datetime], Awaitable[int]]:
@@ -356,22 +383,11 @@ def _forget(tx: Tx, before: datetime) -> int:
     return tx.execute(delete(reservations).where(reservations.c.call_id.in_(some))).rowcount
 
 
-def _amounts(row: Row[Any]) -> tuple[money.Micros, money.Micros, money.Micros, money.Micros]:
-    return (
-        money.Micros(row.reserved_microdollars),
-        money.Micros(row.settled_microdollars),
-        money.Micros(row.backfill_reserved_microdollars),
-        money.Micros(row.backfill_settled_microdollars),
-    )
-
-
 def _add(tx: Tx, day: date, *, reserved: int = 0, settled: int = 0, of_backfill: bool) -> None:
     """The caller holds the day's lock."""
-    changes = {"reserved_microdollars": reserved, "settled_microdollars": settled}
-    if of_backfill:
-        changes |= {f"backfill_{name}": amount for name, amount in changes.items()}
-    values = {name: days.c[name] + amount for name, amount in changes.items()}
-    tx.execute(update(days).where(days.c.day == day).values(values))
+    more = (reserved, settled, *((reserved, settled) if of_backfill else (0, 0)))
+    changes = {f"more_{name}": amount for name, amount in zip(_AMOUNTS, more, strict=True)}
+    tx.run(_ADD, {"the_day": day, **changes})
 
 
 def _why_not(most: money.Micros, tight: money.DayBook | None) -> str:

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-from sqlalchemy import String, func, literal, or_, select
+from sqlalchemy import String, bindparam, func, literal, or_, select
 
 from postroom.accounts.mailbox_state import KnownLabel, for_classifier, labels_of
-from postroom.db import Tx
+from postroom.db import Prepared, Tx
 from postroom.db.tables.mail import contacts, messages
 from postroom.mail.addresses import canonical_address, parse_addresses
 from postroom.telemetry import logs
@@ -65,29 +66,32 @@ def _on_message(message: TriageMessage, known: Sequence[KnownLabel]) -> frozense
     return frozenset(names.get(label, label) for label in message.mail.labels)
 
 
+_EARLIER = Prepared(
+    select(
+        messages.c.sender_identity,
+        messages.c.subject,
+        func.substr(messages.c.normalized_text, 1, _TEXT_READ, type_=String).label("text"),
+        messages.c.received_at,
+        messages.c.direction,
+    )
+    .where(messages.c.account_id == bindparam("account"), messages.c.external_thread_id == bindparam("thread"))
+    .where(messages.c.received_at <= bindparam("until"), messages.c.id != bindparam("the_message"))
+    .where(messages.c.ingestion_tier == "full")
+    .order_by(messages.c.received_at.desc(), messages.c.id.desc())
+    .limit(bindparam("most"))
+)
+
+
 def _thread(tx: Tx, message: TriageMessage, most: int) -> tuple[EarlierMail, ...]:
     """What was said before in the same conversation. Mail of which only the envelope is kept stays out: nothing of it
     may reach a model."""
     if message.account_id is None or message.thread_id is None or most == 0:
         return ()
-    columns = messages.c
-    query = (
-        select(
-            columns.sender_identity,
-            columns.subject,
-            func.substr(columns.normalized_text, 1, _TEXT_READ, type_=String).label("text"),
-            columns.received_at,
-            columns.direction,
-        )
-        .where(columns.account_id == message.account_id, columns.external_thread_id == message.thread_id)
-        .where(columns.received_at <= message.mail.received_at, columns.id != message.id)
-        .where(columns.ingestion_tier == "full")
-        .order_by(columns.received_at.desc(), columns.id.desc())
-        .limit(most)
-    )
+    which: dict[str, Any] = {"account": message.account_id, "thread": message.thread_id, "the_message": message.id}
+    which |= {"until": message.mail.received_at, "most": most}
     newest_first = [
         EarlierMail(row.sender_identity, row.subject, row.text or "", row.received_at, row.direction == "outbound")
-        for row in tx.execute(query)
+        for row in tx.run(_EARLIER, which)
     ]
     return tuple(reversed(newest_first))
 

@@ -59,6 +59,8 @@ def count_call(provider: str, outcome: ModelAnswer | CallFailed) -> None:
         _cost.add(outcome.cost, {"provider": provider})
 
 
+_SPENDING = "spending"
+"""Calls are reserved and settled in shared transactions: each of them locks the row of the day."""
 _MOST_CALLS = 2
 """An answer that cannot be used is asked for once more."""
 _NO_MODEL = "No rule decides it, and no model is set up to be asked."
@@ -214,7 +216,7 @@ class Classifier:
         """What the model chose, or what is wrong with its answer."""
         write = context.queue.database.write
         begun: str | Decision = await context.write_or_postpone(
-            lambda tx: self._begin(tx, model, context, message, question)
+            lambda tx: self._begin(tx, model, context, message, question), together=_SPENDING
         )
         if isinstance(begun, Decision):
             raise _NotAsked(begun)
@@ -223,10 +225,11 @@ class Classifier:
         # From here on without a look at the job's lease: what was paid for is booked, also when another worker has
         # the job by now.
         if isinstance(outcome, CallFailed):
-            await write(lambda tx: self._fail(tx, begun, outcome))
+            await write(lambda tx: self._fail(tx, begun, outcome), together=_SPENDING)
             raise outcome.error
         found = _read_answer(outcome, briefing)
-        await write(lambda tx: self._end(tx, begun, outcome, None if isinstance(found, ModelChoice) else found))
+        problem = None if isinstance(found, ModelChoice) else found
+        await write(lambda tx: self._end(tx, begun, outcome, problem), together=_SPENDING)
         return found
 
     def _begin(

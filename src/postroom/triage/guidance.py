@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Row, Table, and_, delete, func, or_, selec
 
 from postroom import audit
 from postroom.audit import Actor
-from postroom.db import Tx
+from postroom.db import Prepared, Tx
 from postroom.db.tables.triage import directions, model_rules
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import new_id
@@ -248,13 +248,18 @@ class Guidance:
     """Names of model rules, or `direction N`, for which there was no room."""
 
 
+_IN_FORCE = Prepared(
+    select(directions.c.text).where(directions.c.enabled).order_by(directions.c.position, directions.c.id)
+)
+
+
 def guidance_for(tx: Tx, account_id: str | None, *senders: str) -> Guidance:
     """Everything enabled that concerns this sender's mail to this account; the narrowest rules come first.
 
     Of several senders, what concerns them all: what the owner says about one must not apply to a co-sender.
     """
-    query = select(directions.c.text).where(directions.c.enabled).order_by(directions.c.position, directions.c.id)
-    return within_bounds([str(row.text) for row in tx.execute(query)], _rules_for(tx, account_id, senders))
+    texts = [str(row.text) for row in tx.run(_IN_FORCE, {})]
+    return within_bounds(texts, _rules_for(tx, account_id, senders))
 
 
 def within_bounds(directions: Sequence[str], rules: Sequence[ModelRule]) -> Guidance:

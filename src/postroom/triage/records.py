@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Row, bindparam, func, select, update
+from sqlalchemy import Row, bindparam, func, insert, select, update
 
 from postroom.db import Database, Dialect, Prepared, Tx
 from postroom.db.database import insert_for
@@ -59,6 +59,18 @@ _MESSAGE = Prepared(
 _FORGET_ANSWERS = Prepared(
     update(model_calls).where(model_calls.c.message_id == bindparam("the_message"), model_calls.c.answer.is_not(None))
 )
+_ANSWERED = Prepared(
+    select(model_calls)
+    .where(model_calls.c.message_id == bindparam("the_message"), model_calls.c.answer.is_not(None))
+    .order_by(model_calls.c.id)
+)
+_CLOSE_OPEN = Prepared(
+    update(model_calls).where(
+        model_calls.c.message_id == bindparam("the_message"), model_calls.c.outcome == bindparam("open", STARTED)
+    )
+)
+_BEGIN_CALL = Prepared(insert(model_calls))
+_CHANGE_CALL = Prepared(update(model_calls).where(model_calls.c.id == bindparam("the_call")))
 
 
 @cache
@@ -129,26 +141,24 @@ class NewModelCall:
 def begin_call(tx: Tx, call: NewModelCall, now: datetime) -> None:
     """Record a call before it is made, and close earlier calls about its message that have no end."""
     if call.message_id is not None:
-        open_before = (model_calls.c.message_id == call.message_id) & (model_calls.c.outcome == STARTED)
         lost = {"outcome": LOST, "error": "the process ended before the answer was written down; counted at its most"}
-        tx.execute(update(model_calls).where(open_before).values(**lost))
-    tx.execute(
-        model_calls.insert().values(
-            id=call.id,
-            message_id=call.message_id,
-            backfill_job_id=call.backfill_job_id,
-            provider=call.provider,
-            model=call.model,
-            input_tokens=0,
-            output_tokens=0,
-            cost_microdollars=call.most,
-            latency_ms=0,
-            outcome=STARTED,
-            simulated=False,
-            prompt=call.prompt,
-            created_at=now,
-        )
-    )
+        tx.run(_CLOSE_OPEN, {"the_message": call.message_id, **lost})
+    row = {
+        "id": call.id,
+        "message_id": call.message_id,
+        "backfill_job_id": call.backfill_job_id,
+        "provider": call.provider,
+        "model": call.model,
+        "input_tokens": 0,
+        "output_tokens": 0,
+        "cost_microdollars": call.most,
+        "latency_ms": 0,
+        "outcome": STARTED,
+        "simulated": False,
+        "prompt": call.prompt,
+        "created_at": now,
+    }
+    tx.run(_BEGIN_CALL, row)
 
 
 def end_call(tx: Tx, call_id: str, answer: ModelAnswer, problem: str | None, *, is_kept: bool = True) -> None:
@@ -167,7 +177,7 @@ def end_call(tx: Tx, call_id: str, answer: ModelAnswer, problem: str | None, *, 
     }
     if answer.cost is not None:
         values["cost_microdollars"] = answer.cost
-    tx.execute(update(model_calls).where(model_calls.c.id == call_id).values(**values))
+    tx.run(_CHANGE_CALL, {"the_call": call_id, **values})
 
 
 def fail_call(tx: Tx, call_id: str, failed: CallFailed) -> None:
@@ -179,7 +189,7 @@ def fail_call(tx: Tx, call_id: str, failed: CallFailed) -> None:
     }
     if not failed.may_have_cost:
         values["cost_microdollars"] = 0
-    tx.execute(update(model_calls).where(model_calls.c.id == call_id).values(**values))
+    tx.run(_CHANGE_CALL, {"the_call": call_id, **values})
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +202,7 @@ class EarlierAnswers:
 
 
 def earlier_answers(tx: Tx, message_id: str) -> EarlierAnswers:
-    answered = (model_calls.c.message_id == message_id) & model_calls.c.answer.is_not(None)
-    rows = tx.execute(select(model_calls).where(answered).order_by(model_calls.c.id)).all()
+    rows = tx.run(_ANSWERED, {"the_message": message_id})
     kept = [ToolCall(row.answer["name"], row.answer["arguments"]) for row in rows if row.answer]
     return EarlierAnswers(kept[-1] if kept else None, tuple(row.error for row in rows if row.outcome == UNUSABLE))
 

@@ -11,6 +11,7 @@ import threading
 from contextlib import closing
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -317,13 +318,13 @@ async def test_a_server_that_went_away_costs_one_failure_and_not_one_for_each_id
 ) -> None:
     url = postgres_factory.url()
     database = await connect(url)
-    all_hold_one = asyncio.Barrier(5)
+    all_hold_one = threading.Barrier(5)
 
-    async def hold() -> None:
-        async with database._engine.connect():  # type: ignore[attr-defined]
-            await all_hold_one.wait()
+    def hold(tx: Tx) -> None:
+        tx.rows("SELECT 1")
+        all_hold_one.wait(30)
 
-    await asyncio.gather(*(hold() for _ in range(5)))
+    await asyncio.gather(*(database.write(hold) for _ in range(5)))
     with psycopg.connect(url, autocommit=True) as other:
         other.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
@@ -339,10 +340,20 @@ async def test_a_connection_in_use_while_another_is_lost_is_closed_in_the_end(
     postgres_factory: PostgresFactory,
 ) -> None:
     database = await connect(postgres_factory.url())
-    async with database._engine.connect() as in_use:  # type: ignore[attr-defined]
-        driver = (await in_use.get_raw_connection()).driver_connection
-        with pytest.raises(Retryable):
-            await database.write(lambda tx: tx.rows("SELECT pg_terminate_backend(pg_backend_pid())"))
+    in_use, go_on, loop = asyncio.Event(), threading.Event(), asyncio.get_running_loop()
+
+    def hold(tx: Tx) -> Any:
+        loop.call_soon_threadsafe(in_use.set)
+        assert go_on.wait(30)
+        return tx.connection.connection.driver_connection
+
+    holding = asyncio.ensure_future(database.write(hold))
+    await in_use.wait()
+    with pytest.raises(Retryable):
+        await database.write(lambda tx: tx.rows("SELECT pg_terminate_backend(pg_backend_pid())"))
+    go_on.set()
+    driver = await holding
+    assert await database.write(lambda tx: tx.connection.connection.driver_connection) is not driver
     await database.close()
     assert driver.closed
 

@@ -525,6 +525,7 @@ async def test_a_connector_is_slowed_down_by_what_waits_undecided_and_not_by_mon
     for _ in range(200):
         assert (await rig.admit(work.job_id)).is_admitted
         await rig.mail(work.job_id)
+    rig.clock.advance(60)
     answer = await rig.admit(work.job_id)
     assert (answer.verdict, answer.retry_after) == ("wait", 30.0)
     assert answer.reason == "200 of its messages are not decided yet"

@@ -310,9 +310,10 @@ class PostgresArchiveReader(ArchiveReader):
             return [read_row(row) for row in session.query(f"{sql} LIMIT %s", (account, *values, limit))]
 
     def _row(self, message: ArchivedMessage, column: str) -> Rows:
-        sql = f"SELECT {column} FROM archive.messages WHERE account = %s AND id = %s"
+        number = "(SELECT account FROM archive.accounts WHERE email = %s)"
+        sql = f"SELECT {column} FROM archive.messages WHERE account = {number} AND id = %s"
         with self._connections.session() as session:
-            return session.query(sql, (self._number(session, message), message.row_id))
+            return session.query(sql, (account_name(message.account), message.row_id))
 
     def _of_accounts(self, email: str | None, sql: str, *values: object) -> list[tuple[int, Rows]]:
         with self._connections.session() as session:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, and_, bindparam, delete, exists, func, select, update
+from sqlalchemy import ColumnElement, Row, and_, bindparam, delete, exists, func, or_, select, update
 
 from postroom.audit import SYSTEM, Actor
 from postroom.db import Prepared, Tx
@@ -91,21 +91,30 @@ def is_behind(tx: Tx, job_id: str | None, queue_job_id: str) -> bool:
     return bool(tx.execute(select(earlier)).scalar_one())
 
 
+# Made once: every call of the model runs these, and to build a statement takes longer than to run it.
+_HERE = undecided.c.message_id == bindparam("the_message")
+_LEAVE = Prepared(delete(undecided).where(_HERE, undecided.c.backfill_job_id.is_(None)))
+_REOPEN = Prepared(update(undecided).where(_HERE, undecided.c.state == WAITING))
+_LINES = Prepared(
+    select(undecided.c.backfill_job_id, undecided.c.queue_job_id)
+    .where(undecided.c.state == WAITING, undecided.c.queue_job_id == queued.c.id)
+    .where(or_(*(queued.c.state == state for state in _ALIVE)))
+    .order_by(queued.c.seq)
+)
+_TAKE_OFF = Prepared(delete(undecided).where(_HERE).returning(undecided.c.state))
+
+
 def leave_line(tx: Tx, message_id: str) -> None:
     """A message got its money. Mail of a backfill job stays listed until it is decided."""
-    here = undecided.c.message_id == message_id
-    tx.execute(delete(undecided).where(here, undecided.c.backfill_job_id.is_(None)))
-    tx.execute(update(undecided).where(here, undecided.c.state == WAITING).values(state=OPEN))
+    tx.run(_LEAVE, {"the_message": message_id})
+    tx.run(_REOPEN, {"the_message": message_id, "state": OPEN})
 
 
 def release_first(tx: Tx, queue: JobQueue, job_ids: Iterable[str | None] | None = None) -> None:
     """Let the first of each line try again; `job_ids` names the lines, None being that of live mail."""
-    query = select(undecided.c.backfill_job_id, undecided.c.queue_job_id, queued.c.state).where(
-        undecided.c.state == WAITING, undecided.c.queue_job_id == queued.c.id, queued.c.state.in_(_ALIVE)
-    )
     wanted = None if job_ids is None else set(job_ids)
     first: dict[str | None, str] = {}
-    for row in tx.execute(query.order_by(queued.c.seq)):
+    for row in tx.run(_LINES, {}):
         if wanted is None or row.backfill_job_id in wanted:
             first.setdefault(row.backfill_job_id, row.queue_job_id)
     queue.release_within(tx, first.values())
@@ -115,11 +124,6 @@ def release_all(tx: Tx, queue: JobQueue, job_id: str) -> None:
     """Let all mail of a job go on: it no longer waits for money."""
     query = select(undecided.c.queue_job_id).where(undecided.c.backfill_job_id == job_id, undecided.c.state == WAITING)
     queue.release_within(tx, list(tx.execute(query).scalars()))
-
-
-_TAKE_OFF = Prepared(
-    delete(undecided).where(undecided.c.message_id == bindparam("the_message")).returning(undecided.c.state)
-)
 
 
 def decided(tx: Tx, queue: JobQueue, message_id: str, job_id: str | None, now: datetime) -> None:
