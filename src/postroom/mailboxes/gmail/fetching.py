@@ -354,7 +354,7 @@ class CallGatherer:
             except asyncio.CancelledError:
                 if not any(each.answer.cancelled() for each in wanted):
                     raise
-            except Exception as error:
+            except BaseException as error:  # whatever it is, no caller waits for ever
                 for each in wanted:
                     if not each.answer.done():
                         each.answer.set_exception(error)
