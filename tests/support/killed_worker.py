@@ -65,8 +65,8 @@ class Steps:
     def watch(self) -> None:
         write, send, command = Database.write, httpx2.AsyncClient.send, ImapConnection.command
 
-        async def watched_write(database: Database, transaction: Any) -> Any:
-            value = await write(database, transaction)
+        async def watched_write(database: Database, transaction: Any, **options: Any) -> Any:
+            value = await write(database, transaction, **options)
             self.done("commit")
             return value
 

@@ -88,16 +88,13 @@ async def heaps():
     threads = [threading.Thread(target=work) for _ in range(8)]
     for each in threads: each.start()
     for each in threads: each.join()
-    with open("/proc/self/maps") as maps:
-        starts = [int(line.partition("-")[0], 16) for line in maps]
-    return sum(start % (64 << 20) == 0 for start in starts)
+    ctypes.CDLL(None).malloc_stats()
 
-print(eventloop.run(heaps()))
+eventloop.run(heaps())
 """
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc" or sys.maxsize < 2**32, reason="how a 64-bit glibc allocates")
 def test_threads_share_two_heaps() -> None:
-    """glibc puts every heap but the first at a multiple of 64 MiB."""
     done = subprocess.run([sys.executable, "-c", _THREADS_THAT_ALLOCATE], capture_output=True, text=True, check=True)
-    assert int(done.stdout) <= 1
+    assert done.stderr.count("Arena ") == 2
