@@ -113,7 +113,7 @@ async def test_a_worker_killed_at_random_steps_puts_every_message_back_once(
 async def test_killed_workers_leave_what_was_there_alone(
     tmp_path: Path, worker: KilledWorker, database_factory: DatabaseFactory
 ) -> None:
-    assert await check_kills(tmp_path, worker, database_factory, 40, steps=12, there=20) > 3
+    assert await check_kills(tmp_path, worker, database_factory, 40, steps=20, there=20) > 3
 
 
 @pytest.mark.chaos
