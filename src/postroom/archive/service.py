@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from postroom.archive.backend import ArchiveBackend, ImportPositions, ImportTarget, MailReader, MailWriter
+from postroom.archive.importing.preparation import WalkPreparation
 from postroom.archive.messages import ArchivedMessage, IncomingMail, Provenance, Relabelling, StoredMessage, Submission
 from postroom.archive.preparing import PreparedMail, prepare_and_read
 from postroom.archive.shards.file_archive import FileArchive
@@ -40,6 +41,7 @@ class _Request:
     answer: asyncio.Future[list[StoredMessage]]
     end: asyncio.Future[None]
     """Set in every outcome, even if the caller has given up."""
+    is_of_walk: bool = False
 
     @property
     def size(self) -> int:
@@ -66,6 +68,7 @@ class AccountStore:
         self._submitting: asyncio.Task[None] | None = None
         self._commits: set[asyncio.Task[None]] = set()
         self._under_way: set[asyncio.Future[None]] = set()
+        self._walk = WalkPreparation()
 
     async def known(self, gmail_ids: Sequence[str]) -> set[str]:
         """Which of these are in the archive already."""
@@ -88,12 +91,16 @@ class AccountStore:
         """A few Gmail ids of messages that are in the archive and not known to be deleted at the source."""
         return await self.run(lambda archive: archive.some_gmail_ids(self.email, count))
 
-    async def store(self, mails: Sequence[IncomingMail]) -> list[StoredMessage]:
-        """Store mail; it is on disk when this returns. Results are in the order of `mails`."""
+    async def store(self, mails: Sequence[IncomingMail], *, is_of_walk: bool = False) -> list[StoredMessage]:
+        """Store mail; it is on disk when this returns. Results are in the order of `mails`.
+
+        `is_of_walk`: there may be very much of it, and no one asks for its headers. It is prepared by another process
+        then, until `end_walk`.
+        """
         if not mails:
             return []
         asked: asyncio.Future[list[StoredMessage]] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Request(mails, asked, self._begin()))
+        self._waiting.append(_Request(mails, asked, self._begin(), is_of_walk))
         if self._submitting is None or self._submitting.done():
             self._submitting = asyncio.create_task(self._submit_waiting(), name="archive")
         return await asked
@@ -178,6 +185,10 @@ class AccountStore:
         """Run `work` on the archive's thread. Once begun it finishes, even if the caller gives up."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._archive)
 
+    async def end_walk(self) -> None:
+        """No more mail of a walk will come soon."""
+        await asyncio.to_thread(self._walk.end)
+
     async def drain(self) -> None:
         """Wait until all mail handed to `store` is on disk, even if its caller has given up."""
         if self._submitting is not None:
@@ -195,7 +206,7 @@ class AccountStore:
         while self._waiting:
             together = self._next_commit()
             try:
-                submission, headers = await self._submit([mail for request in together for mail in request.mails])
+                submission, headers = await self._submit(together)
             except Exception as error:
                 self._in_background(self._store_apart(together, error))
             else:
@@ -220,7 +231,9 @@ class AccountStore:
             together.append(self._waiting.popleft())
         return together
 
-    async def _answer(self, together: list[_Request], submission: Submission, headers: Sequence[Headers]) -> None:
+    async def _answer(
+        self, together: list[_Request], submission: Submission, headers: Sequence[Headers | None]
+    ) -> None:
         try:
             stored = iter(await _on_disk(submission, headers))
         except Exception as error:
@@ -236,18 +249,23 @@ class AccountStore:
             return
         for request in together:
             try:
-                request.succeed(await _on_disk(*await self._submit(request.mails)))
+                request.succeed(await _on_disk(*await self._submit([request])))
             except Exception as own:
                 request.fail(own)
 
-    async def _submit(self, mails: Sequence[IncomingMail]) -> tuple[Submission, list[Headers]]:
+    async def _submit(self, requests: Sequence[_Request]) -> tuple[Submission, list[Headers | None]]:
         # Not on the archive's thread: a message that takes long to parse must not delay other mail.
-        read = await asyncio.to_thread(lambda: [prepare_and_read(mail) for mail in mails])
+        read = await asyncio.to_thread(lambda: [each for request in requests for each in self._prepare(request)])
         submission = await self.run(lambda archive: archive.submit(self.email, [prepared for prepared, _ in read]))
         return submission, [headers for _, headers in read]
 
+    def _prepare(self, request: _Request) -> Sequence[tuple[PreparedMail, Headers | None]]:
+        if request.is_of_walk:
+            return [(prepared, None) for prepared in self._walk.prepare(request.mails)]
+        return [prepare_and_read(mail) for mail in request.mails]
 
-async def _on_disk(submission: Submission, headers: Sequence[Headers]) -> list[StoredMessage]:
+
+async def _on_disk(submission: Submission, headers: Sequence[Headers | None]) -> list[StoredMessage]:
     """On another thread, so that the archive's thread can take the next mail meanwhile."""
     stored = await asyncio.to_thread(submission.result)
     return [replace(proof, headers=read) for proof, read in zip(stored, headers, strict=True)]
@@ -410,6 +428,7 @@ class SharedArchive:
                 yield mine
             finally:
                 await mine.drain()
+                await mine.end_walk()
 
     async def _join(self, purpose: str) -> ArchiveService:
         async with self._lock:

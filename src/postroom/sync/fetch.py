@@ -87,7 +87,8 @@ class ArchiveSink:
         self._store = store
 
     async def store(self, mails: Sequence[tuple[RemoteMessage, frozenset[str]]]) -> list[StoredMessage]:
-        return await self._store.store([_incoming(message, labels) for message, labels in mails])
+        incoming = [_incoming(message, labels) for message, labels in mails]
+        return await self._store.store(incoming, is_of_walk=True)
 
     def problem(self, error: Exception) -> PostroomError:
         if isinstance(error, Retryable):

@@ -12,6 +12,8 @@ import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,7 +32,8 @@ from postroom.archive.importing.state import (
     ImportSource,
     MailFile,
 )
-from postroom.archive.messages import Provenance
+from postroom.archive.messages import IncomingMail, Provenance
+from postroom.archive.preparing import prepare
 from postroom.archive.shards.reader import FileArchiveReader
 from postroom.archive.shards.writer import FileArchiveWriter
 from postroom.domain.errors import BadInput, Fatal, Retryable
@@ -403,15 +406,37 @@ def test_another_process_prepares_mail_exactly_as_this_one_does(monkeypatch: pyt
 
 
 def test_a_preparing_process_that_dies_is_told_as_something_to_try_again() -> None:
-    process = PreparingProcess()
-    [(_, prepared, failure)] = process.prepare(plain, [FoundMessage(plain_letter("a"), 1)])
+    process, prepare_one = PreparingProcess(), partial(preparation.prepare_to_send, plain)
+    [(_, prepared, failure)] = process.ask(prepare_one, [FoundMessage(plain_letter("a"), 1)])
     assert failure is None
     assert prepared
     process._process.kill()
     process._process.wait()
     with pytest.raises(Retryable, match="run the same command again"):
-        process.prepare(plain, [FoundMessage(plain_letter("a"), 1)])
+        process.ask(prepare_one, [FoundMessage(plain_letter("a"), 1)])
     process.close()
+
+
+def test_the_mail_of_a_long_walk_is_prepared_elsewhere_exactly_as_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparation, "PREPARED_HERE", 10)
+    now = datetime(2026, 1, 6, tzinfo=UTC)
+    mails = [IncomingMail(raw, Provenance.API, f"{number:x}", received=now) for number, raw in enumerate(mutated(30))]
+    walk = preparation.WalkPreparation()
+    try:
+        assert walk.prepare(mails[:10]) == [prepare(mail) for mail in mails[:10]]
+        assert walk._process is None
+        assert walk.prepare(mails) == [prepare(mail) for mail in mails]
+        process = walk._process
+        assert process is not None
+        process._process.kill()
+        process._process.wait()
+        assert walk.prepare(mails[:3]) == [prepare(mail) for mail in mails[:3]]
+        walk.prepare(mails)
+        another = walk._process
+        assert another is not None
+    finally:
+        walk.end()
+    assert (walk._process, another._process.returncode) == (None, 0)
 
 
 def test_a_file_of_a_maildir_that_grew_since_it_was_listed_is_read_to_its_end(root: Path, tmp_path: Path) -> None:

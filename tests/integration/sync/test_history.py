@@ -60,8 +60,8 @@ class CrashingStore(AccountStore):
         super().__init__(scene.store.backend, scene.store._archive, scene.account.email, scene.store._thread)
         self._after = after
 
-    async def store(self, mails: Sequence[IncomingMail]) -> list[StoredMessage]:
-        stored = await super().store(mails)
+    async def store(self, mails: Sequence[IncomingMail], *, is_of_walk: bool = False) -> list[StoredMessage]:
+        stored = await super().store(mails, is_of_walk=is_of_walk)
         self._die("store")
         return stored
 

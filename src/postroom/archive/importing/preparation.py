@@ -1,6 +1,6 @@
 """Messages parsed and packed on the other cores, while this process reads and writes.
 
-The first messages are prepared here: a small import is over before another process would have started.
+The first messages are prepared here: a small import or walk is over before another process would have started.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
+from functools import partial
 from multiprocessing.connection import Connection
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -69,7 +71,7 @@ class Preparation:
     def _prepare_elsewhere(self, batch: Sequence[FoundMessage]) -> list[PreparedEntry]:
         worker = self._idle.get()
         try:
-            sent = worker.prepare(self._interpret, batch)
+            sent = worker.ask(partial(prepare_to_send, self._interpret), batch)
         finally:
             self._idle.put(worker)
         return [
@@ -94,9 +96,55 @@ def _sent(mail: PreparedMail) -> list[Any]:
 
 
 def _received(found: FoundMessage, incoming: tuple[Any, ...], row: list[Any]) -> PreparedMail:
+    return _made_of(IncomingMail(found.raw, *incoming), row)
+
+
+def _made_of(mail: IncomingMail, row: list[Any]) -> PreparedMail:
     row[_PACKED], row[_TEXTS] = Packed._make(row[_PACKED]), Texts._make(row[_TEXTS])
     row[_INDEXED] = row[_INDEXED] and Texts._make(row[_INDEXED])
-    return PreparedMail(IncomingMail(found.raw, *incoming), *row)
+    return PreparedMail(mail, *row)
+
+
+class WalkPreparation:
+    """Prepares the mail of a walk, after its first thousand messages in a process of its own."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._process: PreparingProcess | None = None
+        self._lock = threading.Lock()
+
+    def prepare(self, mails: Sequence[IncomingMail]) -> list[PreparedMail]:
+        """Blocks. Where there is no other process, or it has died, they are prepared here."""
+        self._count += len(mails)
+        rows = self._elsewhere(mails) if self._count > PREPARED_HERE and (os.cpu_count() or 1) > 1 else None
+        if rows is None:
+            return [prepare(mail) for mail in mails]
+        return [_made_of(mail, row) for mail, row in zip(mails, rows, strict=True)]
+
+    def _elsewhere(self, mails: Sequence[IncomingMail]) -> list[list[Any]] | None:
+        with self._lock:
+            self._process = self._process or PreparingProcess()
+            try:
+                rows: list[list[Any]] = self._process.ask(_prepare_rows, mails)
+            except Retryable:
+                self._end()
+                return None
+            return rows
+
+    def end(self) -> None:
+        """The walk is over, for now. Blocks until the process has ended."""
+        with self._lock:
+            self._end()
+
+    def _end(self) -> None:
+        self._count = 0
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+
+def _prepare_rows(mails: Sequence[IncomingMail]) -> list[list[Any]]:
+    return [_sent(prepare(mail)) for mail in mails]
 
 
 def _prepare(interpret: Interpretation, found: FoundMessage) -> PreparedEntry:
@@ -129,9 +177,10 @@ class PreparingProcess:
             far.close()
         self._connection = Connection(near.detach())
 
-    def prepare(self, interpret: Interpretation, batch: Sequence[FoundMessage]) -> Any:
+    def ask(self, work: Callable[[Any], Any], batch: Any) -> Any:
+        """What `work`, which is called there, makes of the batch."""
         try:
-            self._connection.send((interpret, batch))
+            self._connection.send((work, batch))
             return self._connection.recv()
         except (EOFError, OSError) as error:
             raise Retryable("A process that parses mail has died; run the same command again to go on.") from error
@@ -147,8 +196,8 @@ def serve(handle: int) -> None:
     gc.set_threshold(100_000)  # a batch makes many objects, and hardly a cycle
     try:
         while True:
-            interpret, batch = connection.recv()
-            connection.send(prepare_to_send(interpret, batch))
+            work, batch = connection.recv()
+            connection.send(work(batch))
     except (EOFError, ConnectionError):
         return  # the parent has no more, or is no more
 
