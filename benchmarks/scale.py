@@ -241,10 +241,9 @@ def judge(runs: Sequence[ScaleRun], waiting: Sequence[WaitingRun]) -> list[Verdi
         "connections": (float(first.connections), float(last.connections), MOST_CONNECTIONS),
     }
     for what, (before, after, most) in grown.items():
-        over = after / before if before else None if after else 1.0
-        met = None if over is None else over <= most
+        over = max(after, 1.0) / max(before, 1.0)  # fewer than one connection that waits is as good as none
         shown = f"{what}, {last.workers} workers over {first.workers}"
-        verdicts.append(Verdict(shown, over, f"at most {most:g}x", met, ours=after, theirs=before))
+        verdicts.append(Verdict(shown, over, f"at most {most:g}x", over <= most, ours=after, theirs=before))
     one, many = waiting[0], waiting[-1]
     over = many.jobs_per_second / one.jobs_per_second
     shown = f"handlers that wait 50 ms, {many.workers} workers over one"

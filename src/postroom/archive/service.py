@@ -94,8 +94,8 @@ class AccountStore:
     async def store(self, mails: Sequence[IncomingMail], *, is_of_walk: bool = False) -> list[StoredMessage]:
         """Store mail; it is on disk when this returns. Results are in the order of `mails`.
 
-        `is_of_walk`: there may be very much of it, and no one asks for its headers. It is prepared by another process
-        then, until `end_walk`.
+        `is_of_walk`: there may be very much of it, and no one asks for its headers. After a while it is prepared by
+        another process, until `drain`.
         """
         if not mails:
             return []
@@ -185,15 +185,12 @@ class AccountStore:
         """Run `work` on the archive's thread. Once begun it finishes, even if the caller gives up."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._archive)
 
-    async def end_walk(self) -> None:
-        """No more mail of a walk will come soon."""
-        await asyncio.to_thread(self._walk.end)
-
     async def drain(self) -> None:
-        """Wait until all mail handed to `store` is on disk, even if its caller has given up."""
+        """Wait until all mail handed to `store` is on disk, even if its caller has given up. A walk is over then."""
         if self._submitting is not None:
             await asyncio.gather(self._submitting, return_exceptions=True)
             await asyncio.gather(*self._commits, return_exceptions=True)
+            await asyncio.to_thread(self._walk.end)
 
     def _begin(self) -> asyncio.Future[None]:
         end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -428,7 +425,6 @@ class SharedArchive:
                 yield mine
             finally:
                 await mine.drain()
-                await mine.end_walk()
 
     async def _join(self, purpose: str) -> ArchiveService:
         async with self._lock:

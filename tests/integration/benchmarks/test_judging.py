@@ -55,8 +55,8 @@ def test_workers_are_compared_at_the_best_setting_of_each_and_with_themselves_be
 
 def test_workers_side_by_side_are_judged_by_cpu_and_by_what_grows_with_them() -> None:
     runs = [
-        ScaleRun(1, 100, 50.0, cpu_ms=5.0, lock_waits=1, samples=100, connections=5),
-        ScaleRun(3, 100, 80.0, cpu_ms=7.0, lock_waits=2, samples=50, connections=14),
+        ScaleRun(1, 100, 50.0, cpu_ms=5.0, lock_waits=150, samples=100, connections=5),
+        ScaleRun(3, 100, 80.0, cpu_ms=7.0, lock_waits=400, samples=50, connections=14),
     ]
     judged = [verdict.met for verdict in scale.judge(runs, [WaitingRun(1, 80.0), WaitingRun(8, 400.0)])]
     assert judged == [True, False, False, True, False]

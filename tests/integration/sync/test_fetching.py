@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from postroom.archive import service
+from postroom.archive.importing import preparation
 from postroom.archive.messages import IncomingMail
 from postroom.archive.preparing import PreparedMail
 from postroom.archive.shards.writer import FileArchiveWriter
@@ -34,7 +34,7 @@ def test_why_a_message_cannot_be_stored_is_told_without_its_words(
         def prepare(mail: IncomingMail) -> PreparedMail:
             raise ValueError(f"not a number: {mail.raw!r}")
 
-        monkeypatch.setattr(service, "prepare_and_read", prepare)
+        monkeypatch.setattr(preparation, "prepare", prepare)
         [error] = (await fetcher(world).fetch(IDS[:1])).failed.values()
         assert error.message == "It could not be stored: ValueError"
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from postroom.archive import preparing, service
+from postroom.archive import preparing
+from postroom.archive.importing import preparation
 from postroom.archive.messages import IncomingMail
 from postroom.archive.preparing import PreparedMail
 from postroom.domain.errors import Retryable
-from postroom.mail.headers import Headers
 from postroom.mailboxes.errors import LoginNeeded
 from postroom.sim.gmail.faults import FaultRule, GmailFault
 from postroom.sync.engine import SyncEngine
@@ -182,13 +182,13 @@ def test_a_message_that_the_archive_cannot_take_is_bad_and_its_neighbours_are_st
 ) -> None:
     [poison] = some_ids(1, 60)
 
-    def prepare(mail: IncomingMail) -> tuple[PreparedMail, Headers]:
+    def prepare(mail: IncomingMail) -> PreparedMail:
         if mail.gmail_id == poison:
             raise RecursionError("too deep")
-        return preparing.prepare_and_read(mail)
+        return preparing.prepare(mail)
 
     async def story(world: SyncRig) -> None:
-        monkeypatch.setattr(service, "prepare_and_read", prepare)
+        monkeypatch.setattr(preparation, "prepare", prepare)
         await world.sync(SMALL)
         assert await world.bad() == {poison}
         assert set(world.archived()) == set(world.truth()) - {poison}
