@@ -366,7 +366,7 @@ def _identify_step(
     held = {place.key: place for place in _places_of(tx, account_id, ids)}
     before = by_message(held.values())
     for place, each in step:
-        now = replace(place, message_id=each.message_id, header_id=each.header_id, is_provisional=False)
+        now = place._replace(message_id=each.message_id, header_id=each.header_id, is_provisional=False)
         held[place.key] = now
     tx.run_many(_IDENTIFY, [_identified_values(account_id, held[place.key]) for place, _ in step])
     after = by_message(held.values())

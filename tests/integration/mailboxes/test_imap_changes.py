@@ -122,7 +122,7 @@ async def test_flags_that_change_between_the_first_record_of_a_place_and_the_loo
     await store.identify([IdentifiedPlace(coming[0], "a" * 64)])
     begin = (await store.journal()).generation
 
-    read = [replace(place, flags=frozenset({"\\seen"})) for place in coming]
+    read = [place._replace(flags=frozenset({"\\seen"})) for place in coming]
     assert await store.apply([FolderChange(folder, replace(after, modseq=6), read)])
     assert {place.uid: place.flags for place in await store.places(folder.id)} == {1: {"\\seen"}, 2: {"\\seen"}}
     [entry] = await store.entries(begin)

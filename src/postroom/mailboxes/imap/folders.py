@@ -375,7 +375,7 @@ class FolderLook:
         again = match_again(before, list(new.values()))
         for uid, place in again.items():
             if new[uid].message_id is None:
-                new[uid] = replace(new[uid], message_id=place.message_id, is_provisional=True)
+                new[uid] = new[uid]._replace(message_id=place.message_id, is_provisional=True)
         return FolderChange(self._folder, self._state(new), list(new.values()), gone=before)
 
     def _state(self, new: Mapping[int, Place]) -> FolderState:

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from urllib.parse import quote, unquote
 
 from postroom.mailboxes.errors import HistoryExpired
@@ -181,8 +181,9 @@ PlaceKey = tuple[str, int, int]
 """A folder's id, its UIDVALIDITY and a UID."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
+    """A tuple, because there is one for every message, made several times in a walk."""
+
     folder_id: str
     uidvalidity: int
     uid: int

@@ -316,7 +316,7 @@ def _with_copies(change: FolderChange, copied: CopiedPlaces) -> FolderChange:
     if not any(place.key in copied for place in change.new):
         return change
     new = [
-        replace(place, message_id=copied[place.key], is_provisional=True)
+        place._replace(message_id=copied[place.key], is_provisional=True)
         if place.message_id is None and place.key in copied
         else place
         for place in change.new
