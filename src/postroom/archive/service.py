@@ -265,7 +265,8 @@ class AccountStore:
 async def _on_disk(submission: Submission, headers: Sequence[Headers | None]) -> list[StoredMessage]:
     """On another thread, so that the archive's thread can take the next mail meanwhile."""
     stored = await asyncio.to_thread(submission.result)
-    return [replace(proof, headers=read) for proof, read in zip(stored, headers, strict=True)]
+    pairs = zip(stored, headers, strict=True)
+    return [proof if read is None else replace(proof, headers=read) for proof, read in pairs]
 
 
 class RecentHeaders:
