@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -21,7 +21,6 @@ from postroom.queue.claims import Claimant
 from postroom.queue.retention import Retention, prune
 from postroom.queue.sql import bind_ids, statements
 from postroom.settings import DatabaseSettings, WorkerSettings
-from tests.support.databases import PostgresFactory
 from tests.support.queues import (
     CATALOGUE,
     LEASE,
@@ -38,22 +37,10 @@ KEEP_NOTHING = Retention(completed=timedelta(), failed=timedelta())
 
 
 @pytest.fixture
-def url(postgres_factory: PostgresFactory) -> str:
-    return postgres_factory.url()
-
-
-@pytest.fixture
 async def queue(url: str, clock: ManualClock) -> AsyncIterator[JobQueue]:
     database = await connect(url)
     yield make_queue(database, clock)
     await database.close()
-
-
-@pytest.fixture
-def rival(url: str) -> Iterator[psycopg.Connection[Any]]:
-    """Another process's connection, in a transaction that it holds open for as long as it likes."""
-    with psycopg.connect(url) as connection:
-        yield connection
 
 
 async def waiting(task: asyncio.Task[Any], rival: psycopg.Connection[Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -18,7 +18,6 @@ from postroom.queue import ClaimedJob, JobQueue, JobState, NewJob, QueueName
 from postroom.queue.job import Settlement
 from postroom.queue.marks import Marks
 from postroom.queue.sql import LINES, mark_name, statements
-from tests.support.databases import PostgresFactory
 from tests.support.queues import LEASE, later, make_queue, take_turn
 
 SQL = statements(Dialect.POSTGRESQL)
@@ -26,22 +25,10 @@ LINE = mark_name(QueueName.LIVE, Tier.DEFAULT)
 
 
 @pytest.fixture
-def url(postgres_factory: PostgresFactory) -> str:
-    return postgres_factory.url()
-
-
-@pytest.fixture
 async def queue(url: str, clock: ManualClock) -> AsyncIterator[JobQueue]:
     database = await connect(url)
     yield make_queue(database, clock)
     await database.close()
-
-
-@pytest.fixture
-def rival(url: str) -> Iterator[psycopg.Connection[Any]]:
-    """Another process's connection, in a transaction that it holds open for as long as it likes."""
-    with psycopg.connect(url) as connection:
-        yield connection
 
 
 def live(count: int) -> list[NewJob]:
