@@ -115,19 +115,26 @@ class SliceLister:
         self._again = {row.slice for row in rows if row.listing is not None}
         left = deque(self._in_order([row.slice for row in rows]))
         with first_error():
-            async with asyncio.TaskGroup() as tasks:
-                for _ in range(_LISTINGS_AT_ONCE):
-                    tasks.create_task(self._list_all(left), name="sync listing")
+            while left:
+                await self._list_next(left)
         await self._dispatcher.close_when_idle()
 
-    async def _list_all(self, left: deque[Slice]) -> None:
-        while left:
-            part = left.popleft()
-            try:
-                left.extendleft(reversed(self._in_order(await self._list(part))))
-            except Retryable as error:
-                self._note_failure(part, error)
-                left.append(part)
+    async def _list_next(self, left: deque[Slice]) -> None:
+        """The next few at once: if each began when another ended, they would share fewer requests."""
+        parts = [left.popleft() for _ in range(min(_LISTINGS_AT_ONCE, len(left)))]
+        async with asyncio.TaskGroup() as tasks:
+            listings = [tasks.create_task(self._try_to_list(part, left), name="sync listing") for part in parts]
+        for listing in reversed(listings):
+            left.extendleft(reversed(self._in_order(listing.result())))
+
+    async def _try_to_list(self, part: Slice, left: deque[Slice]) -> Sequence[Slice]:
+        """What is left to list of this slice before the others; one that cannot be listed now comes last."""
+        try:
+            return await self._list(part)
+        except Retryable as error:
+            self._note_failure(part, error)
+            left.append(part)
+            return ()
 
     def _in_order(self, parts: Sequence[Slice]) -> list[Slice]:
         return in_walk_order(parts, self._ledger.state.until)

@@ -56,6 +56,31 @@ def kinds(fetched: tuple[Fetched, ...]) -> list[type[Fetched]]:
 
 
 @pytest.mark.req("SY-4")
+async def test_of_a_long_listing_only_the_page_that_fails_is_asked_for_again() -> None:
+    async with sim_and_client() as (sim, client, ids):
+        sim.control.add_fault(FaultRule(fault=BROKEN, method="messages.list", probability=0.2, seed=1))
+        listed = [ref.id async for page in client.list_messages(page_size=1) for ref in page.messages]
+        assert listed == ids
+        calls, failed = sim.control.state().calls["messages.list"], sim.control.state().errors["500 backendError"]
+        assert failed > 5
+        assert calls == COUNT + failed
+
+
+@pytest.mark.req("SY-4")
+@pytest.mark.parametrize(
+    ("fault", "attempts"),
+    [(BROKEN, 3), (TOO_MANY.model_copy(update={"retry_after_s": 11}), 1)],
+    ids=["broken", "told to wait long"],
+)
+async def test_a_page_that_cannot_be_had_is_an_error(fault: GmailFault, attempts: int) -> None:
+    async with sim_and_client() as (sim, client, _):
+        sim.control.add_fault(FaultRule(fault=fault, method="messages.list"))
+        with pytest.raises((MailboxUnavailable, MailboxThrottled)):
+            await anext(client.list_messages())
+        assert sim.control.state().calls["messages.list"] == attempts
+
+
+@pytest.mark.req("SY-4")
 @pytest.mark.parametrize(
     "fault",
     [

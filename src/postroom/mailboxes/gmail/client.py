@@ -9,9 +9,9 @@ from typing import TypeVar
 
 import httpx2
 
-from postroom.domain.clock import Clock
+from postroom.domain.clock import Backoff, Clock
 from postroom.domain.errors import BadInput
-from postroom.mailboxes.errors import MailboxUnavailable
+from postroom.mailboxes.errors import MailboxThrottled, MailboxUnavailable, MailboxUnreachable
 from postroom.mailboxes.gmail import calls, resources
 from postroom.mailboxes.gmail.calls import Calls, segment
 from postroom.mailboxes.gmail.error_mapping import GmailAnswer
@@ -32,6 +32,8 @@ from postroom.tls import trusted
 
 T = TypeVar("T")
 PAGE_SIZE = 500
+_ATTEMPTS_OF_A_PAGE = 3
+_BACKOFF = Backoff(0.5, 10.0)
 
 
 class GmailClient:
@@ -91,20 +93,31 @@ class GmailClient:
         include_spam_trash: bool = False,
         page_size: int = PAGE_SIZE,
     ) -> AsyncIterator[resources.MessagePage]:
-        """The pages of a search; their order is nearly, not strictly, by date."""
+        """The pages of a search; their order is nearly, not strictly, by date. A page that could not be had is asked
+        for again a few times: a listing of many pages that began anew after each failure might never end."""
         page_token: str | None = None
         tokens: set[str | None] = set()
         while page_token not in tokens:
             tokens.add(page_token)
             pairs = calls.listing(query, label_ids, include_spam_trash, page_size, page_token)
-            page = await self._send_gathered(
-                self._calls.read(GmailMethod.MESSAGES_LIST, "messages", pairs), resources.message_page
-            )
+            call = self._calls.read(GmailMethod.MESSAGES_LIST, "messages", pairs)
+            page = await self._page(call)
             yield page
             page_token = page.next_token
             if page_token is None:
                 return
         raise _circle(GmailMethod.MESSAGES_LIST)
+
+    async def _page(self, call: GmailCall) -> resources.MessagePage:
+        for attempt in range(1, _ATTEMPTS_OF_A_PAGE):
+            try:
+                return await self._send_gathered(call, resources.message_page)
+            except (MailboxThrottled, MailboxUnavailable) as error:
+                pause_s = _BACKOFF.delay_s(attempt, error.retry_after)
+                if isinstance(error, MailboxUnreachable) or pause_s > _BACKOFF.longest_s:
+                    raise  # that long, the caller waits, and says so
+            await self._transport.clock.sleep(pause_s)
+        return await self._send_gathered(call, resources.message_page)
 
     async def get_message(
         self,
