@@ -247,9 +247,9 @@ class _SyncRun:
         if not state.is_walking:
             return
         counters.phase = SyncPhase.WALKING
-        await self._context.outage.retry(self._context.fetcher.names.prepare)
         with first_error():
             async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._context.outage.retry(self._context.fetcher.names.prepare), name="sync labels")
                 beside = [
                     tasks.create_task(self._run_tasks_regularly(), name="sync changes"),
                     tasks.create_task(self._record_progress_regularly(), name="sync progress"),

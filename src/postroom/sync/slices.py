@@ -137,21 +137,25 @@ into the smallest batch."""
 @dataclass(frozen=True, slots=True)
 class WalkPlan:
     identity: MailboxIdentity
-    """Read before anything was listed: what changes after its cursor is in the history."""
+    """Read before any slice was listed: what changes after its cursor is in the history."""
     granularity: Granularity
     until: int
     slices: Sequence[Slice]
 
 
 async def plan_walk(mailbox: Mailbox, settings: SyncSettings, now: datetime) -> WalkPlan:
-    identity = await mailbox.identity()
     until = newest_end(settings, now)
+    with first_error():
+        async with asyncio.TaskGroup() as tasks:  # for the oldest mail it does not matter what changes meanwhile
+            asked = tasks.create_task(mailbox.identity())
+            oldest = tasks.create_task(oldest_mail(mailbox, until))
+    identity = asked.result()
     granularity = (
         granularity_for(identity.messages_total)
         if settings.granularity == "auto"
         else Granularity(settings.granularity)
     )
-    return WalkPlan(identity, granularity, until, plan(await oldest_mail(mailbox, until), until, granularity))
+    return WalkPlan(identity, granularity, until, plan(oldest.result(), until, granularity))
 
 
 def newest_end(settings: SyncSettings, now: datetime) -> int:
