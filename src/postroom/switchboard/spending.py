@@ -19,6 +19,7 @@ from postroom import audit, kill_switch
 from postroom.audit import SYSTEM, Actor
 from postroom.db import Database, Dialect, Prepared, Tx
 from postroom.db import database as statements
+from postroom.db.tables.mail import BACKFILL_JOBS
 from postroom.db.tables.triage import model_reservations as reservations
 from postroom.db.tables.triage import model_spend as days
 from postroom.db.tables.triage import spend_limits
@@ -36,7 +37,6 @@ from postroom.switchboard.backfill.job import (
     change_job,
     find_job,
     is_legal,
-    jobs_table,
     move_job,
 )
 from postroom.telemetry import logs
@@ -74,6 +74,13 @@ _LATE = Prepared(
 @cache
 def _new_day(dialect: Dialect) -> Prepared:
     return Prepared(statements.insert_for(dialect, days).on_conflict_do_nothing())
+
+
+@cache
+def _stopped(dialect: Dialect) -> Prepared:
+    jobs = BACKFILL_JOBS[dialect]
+    is_capped = (jobs.c.status == BackfillStatus.COST_CAPPED) & (jobs.c.capped_day == bindparam("the_day"))
+    return Prepared(select(jobs.c.id).where(is_capped, jobs.c.auto_resume))
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,9 +335,7 @@ class ModelBudget:
         """The jobs that a limit of this day stopped and that go on by themselves; none, once the day is over."""
         if day != ledger.day_of(now, self.backfill.zone):
             return []
-        jobs = jobs_table(tx)
-        stopped = (jobs.c.status == BackfillStatus.COST_CAPPED) & (jobs.c.capped_day == day) & jobs.c.auto_resume
-        return list(tx.execute(select(jobs.c.id).where(stopped)).scalars())
+        return [str(row.id) for row in tx.run(_stopped(tx.dialect), {"the_day": day})]
 
     def _tell_overrun(
         self, tx: Tx, row: Any, job: BackfillJob | None, cost: money.Micros | None, now: datetime
