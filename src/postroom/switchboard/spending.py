@@ -155,7 +155,7 @@ class ModelBudget:
         if found is None:
             raise BadInput("call_id", f"nothing was reserved for the call {call_id}")
         now = self.queue.clock.now()
-        self._day(tx, found.day, lock=True)
+        _day_row(tx, found.day, lock=True)
         locked = self._lock_jobs(tx, {found.backfill_job_id, *self._stopped_on(tx, found.day, now)})
         row = self._reservation(tx, call_id)  # once more, now that no other process can change it
         moved = (
@@ -208,7 +208,7 @@ class ModelBudget:
             raise BadInput("ceiling", f"{cents!r} is not a number of cents within 0 to {MOST_CEILING_CENTS:,}")
         now, before = self.queue.clock.now(), self.ceiling(tx)
         today = ledger.day_of(now, self.backfill.zone)
-        self._day(tx, today, lock=True)
+        _day_row(tx, today, lock=True)
         values = {"microdollars": money.from_cents(cents), "changed_at": now, "changed_by": who.name}
         row = statements.insert(tx, spend_limits).values(name=_CEILING, **values)
         tx.execute(row.on_conflict_do_update(index_elements=["name"], set_=values))
@@ -298,7 +298,7 @@ class ModelBudget:
         if not found:
             return 0
         for day in sorted({row.day for row in found} | {today}):
-            self._day(tx, day, lock=True)
+            _day_row(tx, day, lock=True)
         locked = self._lock_jobs(tx, {row.backfill_job_id for row in found} | {own_job_id})
         for row in tx.run(_LATE, {"now": now}):
             job = locked.get(row.backfill_job_id)
@@ -358,16 +358,17 @@ class ModelBudget:
         return next(iter(tx.run(_RESERVATION, {"the_call": call_id})), None)
 
     def _day(self, tx: Tx, day: date, *, lock: bool = False) -> DaySpending:
-        limits = self.ceiling(tx)
-        empty = DaySpending(day, limits.ceiling, limits.backfill_share)
-        found = tx.run(_DAY, {"the_day": day}, lock=lock)
-        if lock and not found:  # its first call
-            tx.run(_new_day(tx.dialect), {"day": day, **dict.fromkeys(_AMOUNTS, 0)})
-            found = tx.run(_DAY, {"the_day": day}, lock=True)
-        if not found:
-            return empty
-        amounts = (money.Micros(getattr(found[0], name)) for name in _AMOUNTS)
-        return DaySpending(day, empty.ceiling, empty.backfill_share, *amounts)
+        limits, row = self.ceiling(tx), _day_row(tx, day, lock=lock)
+        amounts = () if row is None else (money.Micros(getattr(row, name)) for name in _AMOUNTS)
+        return DaySpending(day, limits.ceiling, limits.backfill_share, *amounts)
+
+
+def _day_row(tx: Tx, day: date, *, lock: bool) -> Any | None:
+    found = tx.run(_DAY, {"the_day": day}, lock=lock)
+    if lock and not found:  # its first call
+        tx.run(_new_day(tx.dialect), {"day": day, **dict.fromkeys(_AMOUNTS, 0)})
+        found = tx.run(_DAY, {"the_day": day}, lock=True)
+    return found[0] if found else None
 
 
 def forgetting_reservations(database: Database) -> Callable[[datetime], Awaitable[int]]:

@@ -261,7 +261,7 @@ def guidance_for(tx: Tx, account_id: str | None, *senders: str) -> Guidance:
 
     Of several senders, what concerns them all: what the owner says about one must not apply to a co-sender.
     """
-    texts = [str(row.text) for row in tx.run(_IN_FORCE, {})]
+    texts = tx.shared("directions", lambda: [str(row.text) for row in tx.run(_IN_FORCE, {})])
     return within_bounds(texts, _rules_for(tx, account_id, senders))
 
 
