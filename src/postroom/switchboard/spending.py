@@ -19,6 +19,7 @@ from postroom import audit, kill_switch
 from postroom.audit import SYSTEM, Actor
 from postroom.db import Database, Dialect, Prepared, Tx
 from postroom.db import database as statements
+from postroom.db.tables.mail import BACKFILL_JOBS
 from postroom.db.tables.triage import model_reservations as reservations
 from postroom.db.tables.triage import model_spend as days
 from postroom.db.tables.triage import spend_limits
@@ -36,7 +37,6 @@ from postroom.switchboard.backfill.job import (
     change_job,
     find_job,
     is_legal,
-    jobs_table,
     move_job,
 )
 from postroom.telemetry import logs
@@ -74,6 +74,13 @@ _LATE = Prepared(
 @cache
 def _new_day(dialect: Dialect) -> Prepared:
     return Prepared(statements.insert_for(dialect, days).on_conflict_do_nothing())
+
+
+@cache
+def _stopped(dialect: Dialect) -> Prepared:
+    jobs = BACKFILL_JOBS[dialect]
+    is_capped = (jobs.c.status == BackfillStatus.COST_CAPPED) & (jobs.c.capped_day == bindparam("the_day"))
+    return Prepared(select(jobs.c.id).where(is_capped, jobs.c.auto_resume))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +155,7 @@ class ModelBudget:
         if found is None:
             raise BadInput("call_id", f"nothing was reserved for the call {call_id}")
         now = self.queue.clock.now()
-        self._day(tx, found.day, lock=True)
+        _day_row(tx, found.day, lock=True)
         locked = self._lock_jobs(tx, {found.backfill_job_id, *self._stopped_on(tx, found.day, now)})
         row = self._reservation(tx, call_id)  # once more, now that no other process can change it
         moved = (
@@ -201,7 +208,7 @@ class ModelBudget:
             raise BadInput("ceiling", f"{cents!r} is not a number of cents within 0 to {MOST_CEILING_CENTS:,}")
         now, before = self.queue.clock.now(), self.ceiling(tx)
         today = ledger.day_of(now, self.backfill.zone)
-        self._day(tx, today, lock=True)
+        _day_row(tx, today, lock=True)
         values = {"microdollars": money.from_cents(cents), "changed_at": now, "changed_by": who.name}
         row = statements.insert(tx, spend_limits).values(name=_CEILING, **values)
         tx.execute(row.on_conflict_do_update(index_elements=["name"], set_=values))
@@ -291,7 +298,7 @@ class ModelBudget:
         if not found:
             return 0
         for day in sorted({row.day for row in found} | {today}):
-            self._day(tx, day, lock=True)
+            _day_row(tx, day, lock=True)
         locked = self._lock_jobs(tx, {row.backfill_job_id for row in found} | {own_job_id})
         for row in tx.run(_LATE, {"now": now}):
             job = locked.get(row.backfill_job_id)
@@ -328,9 +335,7 @@ class ModelBudget:
         """The jobs that a limit of this day stopped and that go on by themselves; none, once the day is over."""
         if day != ledger.day_of(now, self.backfill.zone):
             return []
-        jobs = jobs_table(tx)
-        stopped = (jobs.c.status == BackfillStatus.COST_CAPPED) & (jobs.c.capped_day == day) & jobs.c.auto_resume
-        return list(tx.execute(select(jobs.c.id).where(stopped)).scalars())
+        return [str(row.id) for row in tx.run(_stopped(tx.dialect), {"the_day": day})]
 
     def _tell_overrun(
         self, tx: Tx, row: Any, job: BackfillJob | None, cost: money.Micros | None, now: datetime
@@ -353,16 +358,17 @@ class ModelBudget:
         return next(iter(tx.run(_RESERVATION, {"the_call": call_id})), None)
 
     def _day(self, tx: Tx, day: date, *, lock: bool = False) -> DaySpending:
-        limits = self.ceiling(tx)
-        empty = DaySpending(day, limits.ceiling, limits.backfill_share)
-        found = tx.run(_DAY, {"the_day": day}, lock=lock)
-        if lock and not found:  # its first call
-            tx.run(_new_day(tx.dialect), {"day": day, **dict.fromkeys(_AMOUNTS, 0)})
-            found = tx.run(_DAY, {"the_day": day}, lock=True)
-        if not found:
-            return empty
-        amounts = (money.Micros(getattr(found[0], name)) for name in _AMOUNTS)
-        return DaySpending(day, empty.ceiling, empty.backfill_share, *amounts)
+        limits, row = self.ceiling(tx), _day_row(tx, day, lock=lock)
+        amounts = () if row is None else (money.Micros(getattr(row, name)) for name in _AMOUNTS)
+        return DaySpending(day, limits.ceiling, limits.backfill_share, *amounts)
+
+
+def _day_row(tx: Tx, day: date, *, lock: bool) -> Any | None:
+    found = tx.run(_DAY, {"the_day": day}, lock=lock)
+    if lock and not found:  # its first call
+        tx.run(_new_day(tx.dialect), {"day": day, **dict.fromkeys(_AMOUNTS, 0)})
+        found = tx.run(_DAY, {"the_day": day}, lock=True)
+    return found[0] if found else None
 
 
 def forgetting_reservations(database: Database) -> Callable[[datetime], Awaitable[int]]:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import cache
+from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Any, Never
 
@@ -55,6 +55,8 @@ _SAYS = MappingProxyType(
         ActionType.AUTO_REPLY: "Answer the sender. A person is asked first.",
     }
 )
+_MOST_TOOLS = 500
+"""Kept, of those with different labels and addresses."""
 _COMMON: dict[str, Any] = {
     "confidence": {"type": "number", "minimum": 0, "maximum": 1},
     "reason": {"type": "string", "maxLength": LONGEST_REASON},
@@ -104,8 +106,10 @@ class ToolOffer:
                 return tuple(_properties(action))
 
     def tools(self) -> tuple[ModelTool, ...]:
-        nothing = ModelTool(NOTHING, "Leave the message as it is; also where you are not sure.", _schema({}))
-        return nothing, *(ModelTool(action, _SAYS[action], self._schema(action)) for action in self.actions)
+        return _leave_alone(), *(
+            _tool(action, self.parameters(action), self.choices(action) or (), self.forward_to)
+            for action in self.actions
+        )
 
     def _fits(self, action: ActionType) -> bool:
         if (choices := self.choices(action)) is not None:
@@ -119,27 +123,6 @@ class ToolOffer:
                 return "UNREAD" not in self.on_message
             case _:
                 return True
-
-    def _schema(self, action: ActionType) -> dict[str, Any]:
-        properties = {name: _plain(_properties(action)[name]) for name in self.parameters(action)}
-        chosen = list(self.choices(action) or ())
-        match action:
-            case ActionType.APPLY_LABEL | ActionType.REMOVE_LABEL:
-                properties["label"] = {"type": "string", "enum": chosen}
-            case ActionType.FORWARD:
-                properties["to"] |= {"items": {"type": "string", "enum": chosen}}
-                properties["note"] |= {"maxLength": LONGEST_LETTER}
-                return _schema(properties, optional=("note",))
-            case ActionType.AUTO_REPLY:
-                properties["body"] |= {"maxLength": LONGEST_LETTER}
-                if "cc" in properties:
-                    properties["cc"] = {"type": "array", "items": {"type": "string", "enum": list(self.forward_to)}}
-                    return _schema(properties, optional=("cc",))
-            case ActionType.SNOOZE:
-                del properties["until"]  # a model is bad at calendars
-                properties["amount"] |= {"maximum": LONGEST_SNOOZE.days}
-                properties["units"] = {"type": "string", "enum": ["hours", "days"]}
-        return _schema(properties)
 
 
 def bounded(names: Collection[str], most_bytes: int) -> tuple[str, ...]:
@@ -173,6 +156,42 @@ def _schema(properties: dict[str, Any], optional: Sequence[str] = ()) -> dict[st
         "required": [name for name in every if name not in optional],
         "additionalProperties": False,
     }
+
+
+# Made once for many messages: to make the tools and their JSON takes longer than the rest of a question.
+@cache
+def _leave_alone() -> ModelTool:
+    return ModelTool(NOTHING, "Leave the message as it is; also where you are not sure.", _schema({}))
+
+
+@lru_cache(maxsize=_MOST_TOOLS)
+def _tool(
+    action: ActionType, names: tuple[str, ...], choices: tuple[str, ...], forward_to: tuple[str, ...]
+) -> ModelTool:
+    return ModelTool(action, _SAYS[action], _tool_schema(action, names, list(choices), list(forward_to)))
+
+
+def _tool_schema(
+    action: ActionType, names: tuple[str, ...], chosen: list[str], forward_to: list[str]
+) -> dict[str, Any]:
+    properties = {name: _plain(_properties(action)[name]) for name in names}
+    match action:
+        case ActionType.APPLY_LABEL | ActionType.REMOVE_LABEL:
+            properties["label"] = {"type": "string", "enum": chosen}
+        case ActionType.FORWARD:
+            properties["to"] |= {"items": {"type": "string", "enum": chosen}}
+            properties["note"] |= {"maxLength": LONGEST_LETTER}
+            return _schema(properties, optional=("note",))
+        case ActionType.AUTO_REPLY:
+            properties["body"] |= {"maxLength": LONGEST_LETTER}
+            if "cc" in properties:
+                properties["cc"] = {"type": "array", "items": {"type": "string", "enum": forward_to}}
+                return _schema(properties, optional=("cc",))
+        case ActionType.SNOOZE:
+            del properties["until"]  # a model is bad at calendars
+            properties["amount"] |= {"maximum": LONGEST_SNOOZE.days}
+            properties["units"] = {"type": "string", "enum": ["hours", "days"]}
+    return _schema(properties)
 
 
 _LONGEST_ARGUMENTS = 60_000

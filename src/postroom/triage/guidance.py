@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Table, and_, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, Row, Table, and_, bindparam, delete, func, or_, select, update
 
 from postroom import audit
 from postroom.audit import Actor
@@ -228,6 +229,8 @@ def changed_meanwhile(what: str) -> BadInput:
 
 MOST_DIRECTIONS = 50
 MOST_MODEL_RULES = 50
+_MOST_QUERIES = 20
+"""Kept, one for each number of scopes: to build one takes longer than to run it."""
 _TITLES, _BULLET = 200, 6
 """Bytes that a prompt puts around all of it, and around each."""
 
@@ -258,7 +261,7 @@ def guidance_for(tx: Tx, account_id: str | None, *senders: str) -> Guidance:
 
     Of several senders, what concerns them all: what the owner says about one must not apply to a co-sender.
     """
-    texts = [str(row.text) for row in tx.run(_IN_FORCE, {})]
+    texts = tx.shared("directions", lambda: [str(row.text) for row in tx.run(_IN_FORCE, {})])
     return within_bounds(texts, _rules_for(tx, account_id, senders))
 
 
@@ -289,12 +292,23 @@ def _rules_for(tx: Tx, account_id: str | None, senders: Sequence[str]) -> list[M
     order = _scopes_of(senders)
     order += [RuleScope(ScopeKind.ACCOUNT, account_id)] if account_id is not None else []
     order += [RuleScope()]
-    table = model_rules.c
-    mine = or_(*(and_(table.scope == scope.kind, func.lower(table.scope_ref) == scope.ref) for scope in order))
-    rows = tx.execute(select(model_rules).where(table.enabled, mine).order_by(table.id))
-    found = {row.id: _model_rule_in_force(row) for row in rows}
+    given: dict[str, object] = {f"kind_{number}": scope.kind for number, scope in enumerate(order)}
+    given |= {f"ref_{number}": scope.ref for number, scope in enumerate(order)}
+    found = {row.id: _model_rule_in_force(row) for row in tx.run(_in_scopes(len(order)), given)}
     place = {scope: number for number, scope in enumerate(order)}
     return sorted(found.values(), key=lambda rule: (place.get(rule.scope, len(place)), rule.id))
+
+
+@lru_cache(maxsize=_MOST_QUERIES)
+def _in_scopes(count: int) -> Prepared:
+    table, numbers = model_rules.c, range(count)
+    mine = or_(
+        *(
+            and_(table.scope == bindparam(f"kind_{number}"), func.lower(table.scope_ref) == bindparam(f"ref_{number}"))
+            for number in numbers
+        )
+    )
+    return Prepared(select(model_rules).where(table.enabled, mine).order_by(table.id))
 
 
 def _scopes_of(senders: Sequence[str]) -> list[RuleScope]:

@@ -10,8 +10,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-import httpx2
-
 from postroom.db import Database, Tx
 from postroom.domain.checkups import Check, CheckVerdict, Finding, first_failure
 from postroom.domain.clock import Clock
@@ -71,10 +69,11 @@ async def open_model(settings: ModelSettings, vault: Vault, clock: Clock) -> Asy
             f"the price of {settings.name} is not known, and nothing is spent unmetered; "
             "set model.input_price and model.output_price",
         )
+    from postroom.triage.chat_completions import ModelHttp
     from postroom.triage.model_client import ModelClient, model_of
 
-    async with httpx2.AsyncClient(trust_env=False, verify=trusted(), timeout=settings.timeout_s) as http:
-        yield ModelClient(model_of(settings, api_key(settings, vault), http), settings, tariff, clock)
+    async with ModelHttp(trust_env=False, verify=trusted(), timeout=settings.timeout_s) as http:
+        yield ModelClient(model_of(settings, api_key(settings, vault), http), http, settings, tariff, clock)
 
 
 def api_key(settings: ModelSettings, vault: Vault) -> str | None:

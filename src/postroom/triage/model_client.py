@@ -22,6 +22,7 @@ from postroom.domain.errors import BadInput, Fatal, PostroomError, Retryable
 from postroom.domain.model_costs import PROVIDER_ALLOWANCE, Tariff, TokenCounts
 from postroom.domain.money import Micros
 from postroom.settings import ModelSettings
+from postroom.triage.chat_completions import ChatCompletions, ModelHttp
 from postroom.triage.questions import CallFailed, ModelAnswer, ModelQuestion, ModelRefused, ToolCall, one_line
 
 _LATE = timedelta(seconds=30)
@@ -31,8 +32,11 @@ _LONGEST_NAME = 200
 
 
 class ModelClient:
-    def __init__(self, model: Model[Any], settings: ModelSettings, tariff: Tariff, clock: Clock) -> None:
+    def __init__(
+        self, model: Model[Any], http: ModelHttp, settings: ModelSettings, tariff: Tariff, clock: Clock
+    ) -> None:
         self._model = model
+        self._short_way = None if settings.provider == "anthropic" else ChatCompletions(model, http)
         self._settings = settings
         self._tariff = tariff
         self._clock = clock
@@ -58,10 +62,15 @@ class ModelClient:
         """One call, paid for whatever comes back."""
         started = self._clock.monotonic()
         try:
-            response = await self._request(question)
+            response = await self._response(question)
         except (exceptions.AgentRunError, exceptions.UserError, httpx2.HTTPError) as error:
             return CallFailed(_mapped(error), _may_have_cost(error), self._since(started))
         return self._answer(response, self._since(started))
+
+    async def _response(self, question: ModelQuestion) -> ModelResponse:
+        if self._short_way is None:
+            return await self._request(question)
+        return await self._short_way.ask(question, lambda: self._request(question))
 
     async def _request(self, question: ModelQuestion) -> ModelResponse:
         tools = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 from postroom.db import Tx
@@ -17,13 +18,17 @@ class ModelRefused(Fatal):
     """The model's provider refuses this question; asking it again will not help."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ModelTool:
     """One of the ways in which the model may answer."""
 
     name: str
     description: str
     schema: dict[str, Any]
+
+    @cached_property
+    def as_json(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,7 @@ class ModelQuestion:
     @property
     def size(self) -> int:
         """The bytes of prompt and tools, which are never fewer than their tokens."""
-        tools = json.dumps([asdict(tool) for tool in self.tools], ensure_ascii=False)
+        tools = f"[{', '.join(tool.as_json for tool in self.tools)}]"
         return sum(len(part.encode()) for part in (self.instructions, self.content, tools))
 
 

@@ -30,6 +30,7 @@ OF_EXTRAS = (
     "postroom.archive.postgres",
     "postroom.db.postgres",
     "postroom.db.postgres",
+    "postroom.triage.chat_completions",
     "postroom.triage.model_client",
     "postroom.web.extraction",
     "postroom.reading",

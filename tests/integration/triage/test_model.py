@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -61,16 +62,23 @@ async def test_the_same_seed_and_question_get_the_same_made_up_answer(tmp_path: 
     assert len({await calls(1, f"letter {number}") for number in range(12)}) == 2
 
 
-async def failure_of(tmp_path: Path, fault: ModelFault, **changes: Any) -> CallFailed:
+async def failure_of(tmp_path: Path, fault: ModelFault, *, answered_before: int = 0, **changes: Any) -> CallFailed:
     async with simulated_model(tmp_path, **changes) as (sim, model):
+        for _ in range(answered_before):
+            assert isinstance(await model.ask(QUESTION), ModelAnswer)
         sim.responder.stage.add_fault(fault)
         failed = await model.ask(QUESTION)
-        assert sim.responder.tally.requests == 1, "the provider's library tried again behind our back"
+        requests = sim.responder.tally.requests
+        assert requests == answered_before + 1, "the provider's library tried again behind our back"
     assert isinstance(failed, CallFailed)
     return failed
 
 
+FIRST_OR_LATER = pytest.mark.parametrize("answered_before", [0, 1], ids=["first call", "later call"])
+
+
 @pytest.mark.req("JB-7")
+@FIRST_OR_LATER
 @pytest.mark.parametrize(
     ("fault", "kind", "may_have_cost"),
     [
@@ -86,22 +94,27 @@ async def failure_of(tmp_path: Path, fault: ModelFault, **changes: Any) -> CallF
     ],
 )
 async def test_every_failure_says_whether_to_try_again_and_whether_it_may_have_cost(
-    tmp_path: Path, fault: ModelFault, kind: type[PostroomError], may_have_cost: bool
+    tmp_path: Path, fault: ModelFault, kind: type[PostroomError], may_have_cost: bool, answered_before: int
 ) -> None:
-    failed = await failure_of(tmp_path, fault)
+    failed = await failure_of(tmp_path, fault, answered_before=answered_before)
     assert type(failed.error) is kind
     assert failed.may_have_cost is may_have_cost
     assert "Here it is" not in failed.error.message
 
 
-async def test_the_providers_wish_to_wait_is_kept(tmp_path: Path) -> None:
-    failed = await failure_of(tmp_path, ModelFault(kind="error", code=429, retry_after_s=17))
+@FIRST_OR_LATER
+async def test_the_providers_wish_to_wait_is_kept(tmp_path: Path, answered_before: int) -> None:
+    fault = ModelFault(kind="error", code=429, retry_after_s=17)
+    failed = await failure_of(tmp_path, fault, answered_before=answered_before)
     assert isinstance(failed.error, Retryable)
     assert failed.error.retry_after == timedelta(seconds=17)
 
 
-async def test_an_answer_that_takes_too_long_is_given_up_and_may_have_cost(tmp_path: Path) -> None:
-    failed = await failure_of(tmp_path, ModelFault(kind="hang"), timeout_s=0.2)
+@FIRST_OR_LATER
+async def test_an_answer_that_takes_too_long_is_given_up_and_may_have_cost(
+    tmp_path: Path, answered_before: int
+) -> None:
+    failed = await failure_of(tmp_path, ModelFault(kind="hang"), answered_before=answered_before, timeout_s=0.5)
     assert isinstance(failed.error, Retryable)
     assert failed.may_have_cost
 
@@ -116,9 +129,26 @@ async def test_a_server_that_is_not_there_costs_nothing(tmp_path: Path) -> None:
     assert not failed.may_have_cost
 
 
+async def test_a_server_that_is_gone_by_the_second_call_costs_nothing(tmp_path: Path) -> None:
+    async with AsyncExitStack() as while_it_lives:
+        sim = await while_it_lives.enter_async_context(running_model())
+        async with model_on(sim, tmp_path) as model:
+            assert isinstance(await model.ask(QUESTION), ModelAnswer)
+            await while_it_lives.aclose()
+            failed = await model.ask(QUESTION)
+    assert isinstance(failed, CallFailed)
+    assert isinstance(failed.error, Retryable)
+    assert not failed.may_have_cost
+
+
+@FIRST_OR_LATER
 @pytest.mark.parametrize("fault", ["malformed_tool_call", "unknown_tool", "text"])
-async def test_a_strange_answer_is_an_answer_all_the_same_and_is_paid_for(tmp_path: Path, fault: Any) -> None:
+async def test_a_strange_answer_is_an_answer_all_the_same_and_is_paid_for(
+    tmp_path: Path, fault: Any, answered_before: int
+) -> None:
     async with simulated_model(tmp_path) as (sim, model):
+        for _ in range(answered_before):
+            await model.ask(QUESTION)
         sim.responder.stage.add_fault(ModelFault(kind=fault))
         answer = await model.ask(QUESTION)
     assert isinstance(answer, ModelAnswer)
