@@ -29,6 +29,8 @@ _LATE = timedelta(seconds=30)
 _NO_CREDIT_PAUSE = timedelta(hours=1)
 _SIMULATED = "simulated-"
 _LONGEST_NAME = 200
+_UNREADABLE = (LookupError, AttributeError, TypeError, ValueError)
+"""What the library raises for some answers that are not as documented."""
 
 
 class ModelClient:
@@ -63,7 +65,7 @@ class ModelClient:
         started = self._clock.monotonic()
         try:
             response = await self._response(question)
-        except (exceptions.AgentRunError, exceptions.UserError, httpx2.HTTPError) as error:
+        except (exceptions.AgentRunError, exceptions.UserError, httpx2.HTTPError, *_UNREADABLE) as error:
             return CallFailed(_mapped(error), _may_have_cost(error), self._since(started))
         return self._answer(response, self._since(started))
 

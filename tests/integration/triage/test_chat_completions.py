@@ -118,6 +118,7 @@ STRANGE = {
     "half of the usage": changed("usage", completion_tokens=...),
     "no time": changed(created=None),
     "no name": changed(model=...),
+    "no choice": changed(choices=[]),
     "two choices": changed(choices=OPENAI["choices"] * 2),  # type: ignore[operator]
     "an error": {"error": {"message": "The mail is here", "code": 502}},
     "arguments as an object": changed(*CALL, function={"name": "apply_label", "arguments": {"label": "Receipts"}}),
