@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from postroom.accounts.mailbox_state import NoObserver, ObserverWhenNeeded
+from postroom.accounts.observers import NoObserver, ObserverWhenNeeded
 
 _CODE = """
 import sys
