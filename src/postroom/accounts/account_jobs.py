@@ -26,12 +26,13 @@ from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import parse_id
 from postroom.domain.jobs import EACH_ACCOUNT, LOGIN_NOTICES, LOGIN_NOTIFY, SYNC_BAD
 from postroom.mailboxes.errors import LoginNeeded
-from postroom.queue import Handler, JobContext, JobQueue, JobType, NewJob, Postponed, Schedule
+from postroom.queue import JobQueue, JobType, NewJob, Postponed, Schedule
 from postroom.queue.job import Json
 from postroom.telemetry import logs
 
 if TYPE_CHECKING:
     from postroom.accounts.enrolment import Enrolment
+    from postroom.queue import Handler, JobContext
 
 log = logs.get(__name__)
 

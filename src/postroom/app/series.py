@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Column, ColumnElement, func, select
 
@@ -24,11 +24,13 @@ from postroom.db.series import Moment, add_amounts, forget, last_start, prune_se
 from postroom.db.tables.accounts import sync_states
 from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError
-from postroom.queue import Handler, JobContext
 from postroom.queue.inspection import depth
 from postroom.queue.job import Json
 from postroom.telemetry import logs
 from postroom.telemetry.series import NO_BOUND, RECORDER, Amount, Resolution, Series, SeriesRecorder
+
+if TYPE_CHECKING:
+    from postroom.queue import Handler, JobContext
 
 _WRITE_EVERY_S = 10.0
 _MOST_WAITING = 5_000

@@ -23,7 +23,6 @@ from postroom.domain.clock import Clock
 from postroom.domain.jobs import ARCHIVE, SYNC, SYNC_BAD
 from postroom.mailboxes.labels import LabelNames
 from postroom.mailboxes.ports import PriorityLane
-from postroom.queue import Handler, JobContext
 from postroom.queue.job import Json
 from postroom.settings import Settings, SettingsSource
 from postroom.sync.alerts import recheck_bad
@@ -33,6 +32,7 @@ from postroom.sync.labels import LabelFollower
 from postroom.sync.status import SyncEstimate, SyncProgress, estimate_sync
 
 if TYPE_CHECKING:
+    from postroom.queue import Handler, JobContext
     from postroom.sync.archiver import ArchiverService
 
 

@@ -39,6 +39,7 @@ def test_a_sync_starts_without_clients_of_other_servers_and_tables_that_it_seldo
         "postroom.mailboxes.gmail.transport",
         "postroom.mailboxes.imap.autoconfig",
         "postroom.mailboxes.imap.sending",
+        "postroom.queue.context",
         "postroom.sync.archiver",
         "postroom.sync.removal",
         "rich.live",
