@@ -1,4 +1,4 @@
-"""Who is told of what changed in a mailbox, such as the learner."""
+"""What is called with the changes of a mailbox, such as the learner."""
 
 from __future__ import annotations
 
