@@ -5,10 +5,10 @@ from __future__ import annotations
 import ssl
 from functools import cache
 
-import httpx2
-
 
 @cache
 def trusted() -> ssl.SSLContext:
     """For the `verify` of a client. The environment has no say in it."""
+    import httpx2  # slow to load, and not needed where all is on this machine
+
     return httpx2.create_ssl_context(trust_env=False)

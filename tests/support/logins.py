@@ -15,7 +15,8 @@ import httpx2
 
 from postroom.domain.clock import Clock
 from postroom.mailboxes.browser_login import ClientSecrets
-from postroom.mailboxes.credentials import GrantStore, OAuthGrant, log_in
+from postroom.mailboxes.credentials import GrantStore, OAuthGrant
+from postroom.mailboxes.first_login import log_in
 from postroom.sim.gmail.server import GmailSim
 from postroom.vault import Vault
 

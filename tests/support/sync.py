@@ -23,7 +23,7 @@ import httpx2
 
 from postroom.accounts.account import Account, NewAccount, add_account
 from postroom.accounts.history import HistoryLease, claim_reader, cursor_of, move_cursor
-from postroom.accounts.mailbox_state import MailboxObserver, NoObserver
+from postroom.accounts.observers import MailboxObserver, NoObserver
 from postroom.archive.messages import ArchivedMessage
 from postroom.archive.service import AccountStore
 from postroom.archive.shards.reader import MESSAGE_COLUMNS, FileArchiveReader

@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
+from typing import TYPE_CHECKING
 
 from sqlalchemy import delete, insert, select, update
 
@@ -23,20 +24,19 @@ from postroom.db.tables.accounts import accounts, quota_grants
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, NotAllowed, NotFound
 from postroom.mailboxes.credentials import CurrentCredentials, GrantStore, imap_login_of
-from postroom.mailboxes.gmail.client import GmailClient, connected
-from postroom.mailboxes.gmail.mailbox import GmailMailbox, GmailOutbox
 from postroom.mailboxes.gmail.methods import MINUTE_S, PROFILES, QuotaProfile
-from postroom.mailboxes.gmail.transport import TransportConfig
 from postroom.mailboxes.imap.connection import ImapLogin
 from postroom.mailboxes.imap.idling import InboxWatch
 from postroom.mailboxes.imap.mailbox import ImapMailbox
-from postroom.mailboxes.imap.sending import ImapOutbox, not_set_up, submission_of
 from postroom.mailboxes.imap.session import ConnectionPool, ImapSession
 from postroom.mailboxes.limiter import Limiter, limiter_for
 from postroom.mailboxes.pace import Reserve, TunerLimits, tuner_limits_for
 from postroom.mailboxes.ports import PriorityLane, UnitGrant
 from postroom.mailboxes.protocol import Mailbox, Outbox
 from postroom.settings import SyncSettings
+
+if TYPE_CHECKING:
+    from postroom.mailboxes.gmail.client import GmailClient
 
 WINDOW = timedelta(seconds=MINUTE_S + 1)
 """Units reach the service a little later than they were granted, and not always equally late, so they count for a
@@ -171,6 +171,9 @@ class GmailAccess:
     @asynccontextmanager
     async def client(self, account: Account, lane: PriorityLane) -> AsyncIterator[GmailClient]:
         """Connected for as long as the block lasts."""
+        from postroom.mailboxes.gmail.client import connected  # slow to load, and of no use to IMAP accounts
+        from postroom.mailboxes.gmail.transport import TransportConfig
+
         async with connected(
             CurrentCredentials(self._grants, account.email, self._clock),
             self._limiter(account),
@@ -184,6 +187,8 @@ class GmailAccess:
     @asynccontextmanager
     async def mailbox(self, account: Account, lane: PriorityLane) -> AsyncIterator[Mailbox]:
         """Connected for as long as the block lasts."""
+        from postroom.mailboxes.gmail.mailbox import GmailMailbox
+
         async with self.client(account, lane) as client:
             yield GmailMailbox(client)
 
@@ -223,6 +228,8 @@ class ImapAccess:
     @asynccontextmanager
     async def outbox(self, account: Account, lane: PriorityLane) -> AsyncIterator[Outbox]:
         """Raises NotAllowed where no server for sending is known."""
+        from postroom.mailboxes.imap.sending import ImapOutbox, not_set_up, submission_of
+
         login = imap_login_of(self._grants, account.email, self._clock)
         if not (submission := submission_of(login)):
             raise NotAllowed(not_set_up(account.email))
@@ -264,6 +271,8 @@ class MailboxAccess:
         """Raises NotAllowed for an account that mail cannot be sent from."""
         match account.provider:
             case Provider.GMAIL:
+                from postroom.mailboxes.gmail.mailbox import GmailOutbox
+
                 async with self._gmail.client(account, lane) as client:
                     yield GmailOutbox(client)
             case Provider.IMAP:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from postroom.accounts.account import (
     Account,
@@ -19,16 +20,19 @@ from postroom.accounts.account import (
     list_accounts,
     list_archived_mailboxes,
 )
-from postroom.accounts.enrolment import Enrolment, log_in_again
 from postroom.accounts.troubled import troubled_archives
 from postroom.db import Tx
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import parse_id
 from postroom.domain.jobs import EACH_ACCOUNT, LOGIN_NOTICES, LOGIN_NOTIFY, SYNC_BAD
 from postroom.mailboxes.errors import LoginNeeded
-from postroom.queue import Handler, JobContext, JobQueue, JobType, NewJob, Postponed, Schedule
+from postroom.queue import JobQueue, JobType, NewJob, Postponed, Schedule
 from postroom.queue.job import Json
 from postroom.telemetry import logs
+
+if TYPE_CHECKING:
+    from postroom.accounts.enrolment import Enrolment
+    from postroom.queue import Handler, JobContext
 
 log = logs.get(__name__)
 
@@ -125,6 +129,8 @@ class LoginWatch:
         raise Postponed(_WAIT, account.last_error)
 
     async def _end(self, queue: JobQueue, account: Account, error: LoginNeeded) -> str:
+        from postroom.accounts.enrolment import log_in_again  # brings the clients of all providers
+
         reason = error.message
         if account.email not in reason:
             reason = f"{_said(account)} no longer accepts the login of {account.email}. {log_in_again(account)}"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 from sqlalchemy import Row, and_, bindparam, delete, func, select, update
 
@@ -211,41 +211,6 @@ _LABELS_IN_ACCOUNT = Prepared(
 )
 _RELABEL = Prepared(update(messages).where(_THE_MESSAGE))
 _MARK_DELETED = Prepared(update(messages).where(_THE_MESSAGE, messages.c.deleted_at_source.is_(None)))
-
-
-class MailboxObserver(Protocol):
-    """Called with what changed in a mailbox, in the transaction that records it."""
-
-    def changed(self, tx: Tx, account_id: str, labels: Mapping[str, Collection[str]], deleted: Sequence[str]) -> None:
-        """`labels`: by Gmail id, the labels that messages have now, or at least those they gained."""
-
-
-class MailboxObservers:
-    """Several, called one after the other."""
-
-    def __init__(self, *observers: MailboxObserver) -> None:
-        self._observers = observers
-
-    def changed(self, tx: Tx, account_id: str, labels: Mapping[str, Collection[str]], deleted: Sequence[str]) -> None:
-        for observer in self._observers:
-            observer.changed(tx, account_id, labels, deleted)
-
-
-class ObserverWhenNeeded:
-    """One that is made when something changes, and not before: most looks at a mailbox find nothing."""
-
-    def __init__(self, make: Callable[[], MailboxObserver]) -> None:
-        self._make = make
-        self._made: MailboxObserver | None = None
-
-    def changed(self, tx: Tx, account_id: str, labels: Mapping[str, Collection[str]], deleted: Sequence[str]) -> None:
-        self._made = self._made or self._make()
-        self._made.changed(tx, account_id, labels, deleted)
-
-
-class NoObserver:
-    def changed(self, tx: Tx, account_id: str, labels: Mapping[str, Collection[str]], deleted: Sequence[str]) -> None:
-        """Ignores changes."""
 
 
 def record_labels(tx: Tx, identity: str, labels: Mapping[str, Collection[str]]) -> None:

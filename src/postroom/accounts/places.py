@@ -6,17 +6,18 @@ reader of changes gets is exactly what the places went through, however many pro
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from sqlalchemy import ColumnElement, Row, Select, and_, bindparam, delete, func, literal, or_, select, tuple_, update
 
-from postroom.db import Database, Prepared, Tx
-from postroom.db.database import insert
+from postroom.db import Database, Dialect, Prepared, Tx
+from postroom.db.database import driver_sql, insert, insert_for
 from postroom.db.tables.accounts import mailbox_changes as changes
 from postroom.db.tables.accounts import mailbox_folders as folders
 from postroom.db.tables.accounts import mailbox_journals as journals
@@ -67,6 +68,22 @@ _IDENTIFY = Prepared(
     .values(message_id=bindparam("message_id"), header_id=bindparam("header_id"), provisional=False)
 )
 _ENTER = Prepared(changes.insert())
+# By hand, since every message asks for its places several times: SQLAlchemy takes longer for a list of values than the
+# database takes to find them.
+_MINE = f"SELECT {', '.join(column.name for column in _COLUMNS)} FROM mailbox_places WHERE account_id = :account"  # noqa: S608
+_AT_UIDS = f"{_MINE} AND folder_id = :folder AND uidvalidity = :uidvalidity AND uid"
+_OF_MESSAGES = f"{_MINE} AND message_id"
+
+
+@cache
+def _query_among(dialect: Dialect, query: str) -> str:
+    is_among = "= ANY(:wanted)" if dialect is Dialect.POSTGRESQL else "IN (SELECT value FROM json_each(:wanted))"
+    return driver_sql(dialect, f"{query} {is_among}")
+
+
+@cache
+def _insert_new(dialect: Dialect) -> Prepared:
+    return Prepared(insert_for(dialect, places).on_conflict_do_nothing())
 
 
 @dataclass(frozen=True)
@@ -403,8 +420,8 @@ def _remember_keywords(tx: Tx, account_id: str, flags: Iterable[Collection[str]]
 
 
 def _insert(tx: Tx, account_id: str, new: Sequence[Place], generation: int) -> None:
-    for some in _portions(new, _AT_ONCE):
-        tx.insert_missing(places, *({**_place_values(account_id, place), "seen": generation} for place in some))
+    rows = [{**_place_values(account_id, place), "seen": generation} for place in new]
+    tx.run_many(_insert_new(tx.dialect), rows)
 
 
 def _remove(tx: Tx, account_id: str, gone: Sequence[Place]) -> None:
@@ -421,30 +438,42 @@ def _set_flags(tx: Tx, account_id: str, change: FolderChange) -> None:
 
 
 def _places_of(tx: Tx, account_id: str, ids: Collection[MessageId]) -> list[Place]:
-    found: list[Place] = []
-    for some in _portions(sorted(ids), _AT_ONCE):
-        query = select(*_COLUMNS).where(_mine(places, account_id), places.c.message_id.in_(some))
-        found += _read_places(tx, query)
+    found = _among(tx, _OF_MESSAGES, {"account": account_id}, sorted(ids))
     # SQLite would go through all of the account's places in the order of their time, if it were asked to sort them.
     return sorted(found, key=lambda place: (place.received_s, place.folder_id))
 
 
 def _at(tx: Tx, account_id: str, keys: Sequence[PlaceKey]) -> list[Place]:
     found: list[Place] = []
-    for where in _at_keys(account_id, keys):
-        found += _read_places(tx, select(*_COLUMNS).where(where))
+    for (folder_id, uidvalidity), uids in _by_numbering(keys).items():
+        here = {"account": account_id, "folder": folder_id, "uidvalidity": uidvalidity}
+        found += _among(tx, _AT_UIDS, here, uids)
     return found
+
+
+def _among(tx: Tx, query: str, given: Mapping[str, Any], wanted: Sequence[str] | Sequence[int]) -> list[Place]:
+    """The places of a query whose last column is one of these values."""
+    if not wanted:
+        return []
+    values = list(wanted) if tx.dialect is Dialect.POSTGRESQL else json.dumps(wanted)
+    rows = tx.rows(_query_among(tx.dialect, query), {**given, "wanted": values})
+    return [_place(row) for row in rows]
 
 
 def _at_keys(account_id: str, keys: Sequence[PlaceKey]) -> Iterator[ColumnElement[bool]]:
     """Conditions that together hold for exactly these places, each for a portion of one folder's."""
+    for (folder_id, uidvalidity), uids in _by_numbering(keys).items():
+        of_folder = (places.c.folder_id == folder_id) & (places.c.uidvalidity == uidvalidity)
+        for some in _portions(uids, _AT_ONCE):
+            yield and_(_mine(places, account_id), of_folder, places.c.uid.in_(some))
+
+
+def _by_numbering(keys: Sequence[PlaceKey]) -> dict[tuple[str, int], list[int]]:
+    """The UIDs of each folder, by its numbering."""
     uids: dict[tuple[str, int], list[int]] = defaultdict(list)
     for folder_id, uidvalidity, uid in keys:
         uids[folder_id, uidvalidity].append(uid)
-    for (folder_id, uidvalidity), all_of_it in uids.items():
-        of_folder = (places.c.folder_id == folder_id) & (places.c.uidvalidity == uidvalidity)
-        for some in _portions(all_of_it, _AT_ONCE):
-            yield and_(_mine(places, account_id), of_folder, places.c.uid.in_(some))
+    return uids
 
 
 def _portions(items: Sequence[Any], size: int) -> list[list[Any]]:
@@ -481,8 +510,14 @@ def _folder_values(account_id: str, folder: FolderState) -> dict[str, Any]:
 
 
 def _read_places(tx: Tx, query: Select[Any]) -> list[Place]:
-    """The rows of a query over `_COLUMNS`, which has the columns in the order of a place."""
-    return [Place(row[0], row[1], row[2], _flag_set(row[3]), *row[4:]) for row in tx.execute(query).all()]
+    return [_place(row) for row in tx.execute(query).all()]
+
+
+def _place(row: Sequence[Any]) -> Place:
+    """A row of `_COLUMNS`, which are in the order of a place's fields."""
+    folder_id, uidvalidity, uid, flags, received_s, size, message_id, email_id, header_id, provisional, seen = row
+    known = (received_s, size, message_id, email_id, header_id, bool(provisional), seen)
+    return Place(folder_id, uidvalidity, uid, _flag_set(flags), *known)
 
 
 @lru_cache(4_096)

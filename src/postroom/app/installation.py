@@ -27,7 +27,7 @@ from postroom.telemetry import logs
 if TYPE_CHECKING:
     from postroom.accounts.access import GmailAccess, MailboxAccess
     from postroom.accounts.account import Account
-    from postroom.accounts.mailbox_state import MailboxObserver
+    from postroom.accounts.observers import MailboxObserver
     from postroom.actions.mailbox_changes import LabelListing
     from postroom.app.remote_pictures import PictureLoader
     from postroom.app.server_discovery import ServerDiscovery
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from postroom.switchboard.definitions import CategoryBook
     from postroom.switchboard.estimate import Estimator
     from postroom.switchboard.spending import ModelBudget
-    from postroom.sync.service import ArchiverService, SyncService
+    from postroom.sync.archiver import ArchiverService
+    from postroom.sync.service import SyncService
     from postroom.vault import Vault
     from postroom.web.web_service import WebService
 
@@ -127,7 +128,7 @@ class App:
     @cached_property
     def watch(self) -> MailboxObserver:
         """Called with what changes in mailboxes."""
-        from postroom.accounts.mailbox_state import MailboxObservers, ObserverWhenNeeded
+        from postroom.accounts.observers import MailboxObservers, ObserverWhenNeeded
 
         def make() -> MailboxObserver:
             from postroom.actions.mailbox_changes import ActionsMailboxObserver
@@ -139,7 +140,7 @@ class App:
 
     @cached_property
     def archiver(self) -> ArchiverService:
-        from postroom.sync.service import ArchiverService
+        from postroom.sync.archiver import ArchiverService
 
         return ArchiverService(self.database, self.mailboxes, self.archive, self.settings, self.clock)
 

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Column, ColumnElement, func, select
 
@@ -22,15 +22,15 @@ from postroom.app.installation import App
 from postroom.db import Database, Dialect, Tx
 from postroom.db.series import Moment, add_amounts, forget, last_start, prune_series, read_buckets, replace_amounts
 from postroom.db.tables.accounts import sync_states
-from postroom.db.tables.mail import messages
-from postroom.db.tables.triage import decisions, model_calls
 from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError
-from postroom.queue import Handler, JobContext
 from postroom.queue.inspection import depth
 from postroom.queue.job import Json
 from postroom.telemetry import logs
 from postroom.telemetry.series import NO_BOUND, RECORDER, Amount, Resolution, Series, SeriesRecorder
+
+if TYPE_CHECKING:
+    from postroom.queue import Handler, JobContext
 
 _WRITE_EVERY_S = 10.0
 _MOST_WAITING = 5_000
@@ -154,6 +154,9 @@ def _counts(tx: Tx, since: datetime, until: datetime) -> dict[Moment, Amount]:
 
 
 def _counted(tx: Tx, since: datetime, until: datetime) -> Iterator[tuple[str, str, int, float]]:
+    from postroom.db.tables.mail import messages  # a command that only records counts nothing
+    from postroom.db.tables.triage import decisions, model_calls
+
     def run(query: Any, at: Column[datetime], *by: ColumnElement[Any]) -> Iterator[Any]:
         minute = _minute(tx, at)
         grouped = query.add_columns(minute.label("minute"), *by).where(at >= since, at < until).group_by(minute, *by)

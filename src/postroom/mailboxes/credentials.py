@@ -6,27 +6,27 @@ another one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from postroom.domain.clock import Clock
-from postroom.domain.errors import Fatal, NotAllowed, Retryable
+from postroom.domain.errors import Fatal, Retryable
 from postroom.domain.ids import normal_email
-from postroom.mailboxes.browser_login import ClientSecrets, LoginTokens, TokenEndpoint, login_visit
 from postroom.mailboxes.errors import LoginNeeded
-from postroom.mailboxes.gmail.methods import EVERYTHING, login_command, missing_scope, scopes_to_request
-from postroom.mailboxes.gmail.transport import GOOGLE
-from postroom.mailboxes.imap.autoconfig import MailServers
+from postroom.mailboxes.gmail.methods import GOOGLE, login_command
 from postroom.mailboxes.imap.connection import ImapLogin, ServerAddress
 from postroom.mailboxes.imap.login import ImapLogins
 from postroom.mailboxes.imap.providers import SignIn
 from postroom.mailboxes.ports import Credentials
 from postroom.telemetry import logs
 from postroom.vault import Lock, Vault
+
+if TYPE_CHECKING:
+    from postroom.mailboxes.browser_login import ClientSecrets
 
 _LOCK_POLL_S = 0.02
 _LOCK_PATIENCE_S = 60.0
@@ -63,6 +63,8 @@ class OAuthGrant(_Stored):
 
     @property
     def client(self) -> ClientSecrets:
+        from postroom.mailboxes.browser_login import ClientSecrets
+
         return ClientSecrets(self.client_id, self.client_secret, self.auth_uri, self.token_uri, sign_in=self.sign_in)
 
 
@@ -139,7 +141,6 @@ def _keep_out_of_logs(grant: StoredGrant) -> None:
 
 log = logs.get(__name__)
 
-LOGIN_TIMEOUT_S = 300.0
 _FRESH_FOR = timedelta(minutes=1)
 """A token this close to its expiry is replaced before it is used, because the call itself takes time."""
 
@@ -205,6 +206,8 @@ class OAuthCredentials:
         raise Fatal(f"{self._email} now has a bare access token in place of a login; start this process again.")
 
     async def _refresh(self, stored: OAuthGrant) -> OAuthGrant:
+        from postroom.mailboxes.browser_login import TokenEndpoint  # brings an HTTP client, slow to load
+
         endpoint = TokenEndpoint(stored.client, self._email, self._clock, stored.scopes)
         tokens = await endpoint.refresh(stored.refresh_token)
         if tokens.clock_complaint:
@@ -259,79 +262,6 @@ def credentials_for(grants: GrantStore, email: str, clock: Clock) -> Credentials
     return OAuthCredentials(grants, email, clock)
 
 
-async def log_in(
-    client: ClientSecrets,
-    email: str,
-    clock: Clock,
-    *,
-    show: Callable[[str], None],
-    api_base: str = GOOGLE,
-    full_access: bool = False,
-    timeout_s: float = LOGIN_TIMEOUT_S,
-) -> OAuthGrant:
-    """Let the owner log in by browser; `show` gets the address to open. Nothing is stored."""
-    async with login_visit(client, scopes_to_request(full_access=full_access), email) as login:
-        show(login.url)
-        code = await login.code(timeout_s)
-    logs.learn_secrets([code, client.client_secret])  # tokens are learnt where they arrive
-    endpoint = TokenEndpoint(client, email, clock)
-    tokens = await endpoint.redeem(code, login.pkce.verifier, login.redirect_uri)
-    return _first_grant(tokens, client, email, api_base, full_access)
-
-
-IMAP_SCOPES = {
-    SignIn.GOOGLE: frozenset({EVERYTHING}),
-    SignIn.MICROSOFT: frozenset(
-        {
-            "https://outlook.office.com/IMAP.AccessAsUser.All",
-            "https://outlook.office.com/SMTP.Send",
-            "offline_access",
-        }
-    ),
-}
-_MICROSOFT = "https://login.microsoftonline.com/common/oauth2/v2.0"
-
-
-def microsoft_client(client_id: str) -> ClientSecrets:
-    """A public client, which has no secret."""
-    return ClientSecrets(client_id, "", f"{_MICROSOFT}/authorize", f"{_MICROSOFT}/token", sign_in=SignIn.MICROSOFT)
-
-
-async def log_in_to_imap(
-    client: ClientSecrets,
-    email: str,
-    servers: MailServers,
-    clock: Clock,
-    *,
-    show: Callable[[str], None],
-    timeout_s: float = LOGIN_TIMEOUT_S,
-) -> OAuthGrant:
-    """Like `log_in`, for a mailbox that is reached by IMAP; the client says whose page is asked. Nothing is stored."""
-    sign_in = client.sign_in or SignIn.GOOGLE
-    wanted = IMAP_SCOPES[sign_in]
-    async with login_visit(client, wanted, email) as login:
-        show(login.url)
-        code = await login.code(timeout_s)
-    logs.learn_secrets([code, client.client_secret])
-    tokens = await TokenEndpoint(client, email, clock, wanted).redeem(code, login.pkce.verifier, login.redirect_uri)
-    if tokens.refresh_token is None:
-        raise Fatal(f"{client.issuer} gave no refresh token, so the login of {email} would end within the hour.")
-    return OAuthGrant(
-        email=email,
-        api_base=str(servers.address),
-        access_token=tokens.access_token,
-        expires_at=tokens.expires_at,
-        refresh_token=tokens.refresh_token,
-        scopes=tokens.scopes or wanted,
-        client_id=client.client_id,
-        client_secret=client.client_secret,
-        auth_uri=client.auth_uri,
-        token_uri=client.token_uri,
-        sign_in=sign_in,
-        submission=str(servers.submission or ""),
-    )
-
-
 def imap_login_by(grant: OAuthGrant, tokens: Credentials) -> ImapLogin:
     address = ServerAddress.parse(grant.api_base)
     return ImapLogin(grant.email, address, grant.email, "", grant.submission, tokens)
@@ -343,27 +273,3 @@ def imap_login_of(grants: GrantStore, email: str, clock: Clock) -> ImapLogin:
     if isinstance(grant, OAuthGrant) and grant.sign_in is not None:
         return imap_login_by(grant, OAuthCredentials(grants, email, clock))
     return grants.imap.load(email)
-
-
-def _first_grant(
-    tokens: LoginTokens, client: ClientSecrets, email: str, api_base: str, full_access: bool
-) -> OAuthGrant:
-    if tokens.refresh_token is None:
-        raise Fatal(
-            f"Google gave no refresh token, so the login of {email} would end within the hour. Withdraw the app's "
-            "access at https://myaccount.google.com/permissions and log in again."
-        )
-    if tokens.scopes and (missing := missing_scope(tokens.scopes, email, full_access=full_access)):
-        raise NotAllowed(missing)
-    return OAuthGrant(
-        email=email,
-        api_base=api_base,
-        access_token=tokens.access_token,
-        expires_at=tokens.expires_at,
-        refresh_token=tokens.refresh_token,
-        scopes=tokens.scopes or scopes_to_request(full_access=full_access),
-        client_id=client.client_id,
-        client_secret=client.client_secret,
-        auth_uri=client.auth_uri,
-        token_uri=client.token_uri,
-    )

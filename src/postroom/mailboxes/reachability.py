@@ -14,13 +14,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-
-import httpx2
 
 from postroom.domain.checkups import Check, CheckVerdict, Finding
 from postroom.domain.errors import BadInput, Retryable
 from postroom.tls import trusted
+
+if TYPE_CHECKING:
+    import httpx2  # slow to load, and IMAP and commands that only look do without it
 
 CONNECT_S = 10.0
 READ_S = 30.0
@@ -31,11 +33,15 @@ _OF_TIME = {9, 10}  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
 
 def http_client() -> httpx2.AsyncClient:
     """For the few calls outside the Gmail client: tokens, check-ups, keys."""
+    import httpx2
+
     return httpx2.AsyncClient(timeout=httpx2.Timeout(READ_S, connect=CONNECT_S), trust_env=False, verify=trusted())
 
 
 def require_safe_url(url: str, field: str) -> str:
     """The address without a trailing slash. Raises BadInput unless it uses TLS or is on this machine."""
+    import httpx2
+
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -68,6 +74,8 @@ def unreachable(error: Exception, url: str) -> Retryable:
 
 def explain(error: BaseException, host: str) -> tuple[Check, str, str]:
     """Which of the four causes it is, and what to do."""
+    import httpx2
+
     causes = list(_causes(error))
     if any(isinstance(cause, socket.gaierror) for cause in causes):
         return (

@@ -10,7 +10,8 @@ from sqlalchemy import select
 
 from postroom.accounts import history, troubled
 from postroom.accounts.account import find_account, find_mailbox, get_account, mailbox_id
-from postroom.accounts.mailbox_state import MailboxObserver, NoObserver, record_deleted, record_labels
+from postroom.accounts.mailbox_state import record_deleted, record_labels
+from postroom.accounts.observers import MailboxObserver, NoObserver
 from postroom.archive.backend import MailReader
 from postroom.archive.messages import ArchivedMessage, IncomingMail, StoredMessage, account_name
 from postroom.archive.service import ArchiveService

@@ -24,8 +24,6 @@ from postroom.db import Database, Tx
 from postroom.db.tables.accounts import sync_alerts, sync_windows, troubled_messages
 from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal, PostroomError
-from postroom.mail.addresses import Address
-from postroom.mail.composing import OutgoingMail
 from postroom.mailboxes.protocol import Mailbox
 from postroom.settings import SyncSettings
 from postroom.sync.fetch import bad_of
@@ -466,6 +464,9 @@ class SyncMonitor:
                 log.warning("sync.alert_not_mailed", account=self._account.id, problem=error.message)
 
     def _mail_of(self, alert: Alert) -> bytes:
+        from postroom.mail.addresses import Address
+        from postroom.mail.composing import OutgoingMail  # few syncs ever send one
+
         owner = self._account.email
         return OutgoingMail(
             from_=Address(owner, "Postroom"),

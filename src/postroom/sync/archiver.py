@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
+from postroom.accounts.access import MailboxAccess
 from postroom.accounts.account import Account
 from postroom.accounts.troubled import troubled_of
 from postroom.archive.backend import ArchiveBackend, CertificateBook, StillAlone
@@ -27,9 +28,12 @@ from postroom.domain.errors import NotAllowed, PostroomError
 from postroom.domain.ids import new_id
 from postroom.mailboxes.errors import CallRefused, PermissionMissing
 from postroom.mailboxes.gmail.methods import missing_scope
+from postroom.mailboxes.ports import PriorityLane
 from postroom.mailboxes.protocol import Mailbox
+from postroom.settings import Settings
 from postroom.sync.fetch import require_mailbox
 from postroom.sync.removal import (
+    ArchivePlan,
     KeepReason,
     RemovalGrounds,
     RemovalPolicy,
@@ -39,8 +43,11 @@ from postroom.sync.removal import (
     find_messages,
     is_removed,
     keep_reason,
+    make_plan,
     open_source,
+    policy_of,
     read_back,
+    require_enabled,
     with_retries,
 )
 from postroom.sync.state import get_state
@@ -357,3 +364,49 @@ def require_permission(account: Account, action: RemovalAction) -> None:
     problem = missing_scope(account.scopes, account.email, full_access=action is RemovalAction.DELETE)
     if account.scopes and problem:
         raise NotAllowed(problem)
+
+
+@dataclass(frozen=True)
+class ArchiverService:
+    """Starts archivers, for the command line and for the recurring job."""
+
+    database: Database
+    mailboxes: MailboxAccess
+    archive: SharedArchive
+    settings: Settings
+    clock: Clock
+
+    def require_enabled(self, *, enabled_now: bool = False) -> None:
+        """Raises NotAllowed while the archiver is off."""
+        require_enabled(self.settings.archiver, enabled_now=enabled_now)
+
+    def policy(self, action: RemovalAction | None = None, label: str | None = None) -> RemovalPolicy:
+        """From the arguments, else from the settings."""
+        return policy_of(self.settings.archiver, self.clock.now(), action=action, label=label)
+
+    async def plan(
+        self,
+        account: Account,
+        policy: RemovalPolicy,
+        *,
+        verify: bool = False,
+        progress: Callable[[int], None] = lambda done: None,
+    ) -> ArchivePlan:
+        """What a run would do. Reads the archive only; makes no call to the mailbox and changes nothing."""
+        watermark, bad = await self.database.read(
+            lambda tx: (get_state(tx, account.id).watermark, {each.key for each in troubled_of(tx, account.id)})
+        )
+        return await asyncio.to_thread(
+            make_plan, self.archive.backend, account.email, policy, watermark, bad, verify=verify, progress=progress
+        )
+
+    @asynccontextmanager
+    async def opened(self, account: Account, policy: RemovalPolicy) -> AsyncIterator[Archiver]:
+        """The archiver of a synced account. The caller has checked that it is enabled."""
+        await self.database.read(lambda tx: get_state(tx, account.id))
+        context = ArchiverContext(self.database, self.clock, self.archive, self.settings.archiver.batch_size)
+        async with (
+            self.mailboxes.mailbox(account, PriorityLane.SYNC) as mailbox,
+            open_archiver(context, account, policy, mailbox) as archiver,
+        ):
+            yield archiver

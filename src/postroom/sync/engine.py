@@ -25,7 +25,7 @@ from postroom.accounts.history import (
     release_reader,
     renew_reader,
 )
-from postroom.accounts.mailbox_state import MailboxObserver, NoObserver
+from postroom.accounts.observers import MailboxObserver, NoObserver
 from postroom.archive.service import AccountStore
 from postroom.db import Database, Tx
 from postroom.domain.clock import Clock

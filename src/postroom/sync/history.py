@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 
 from postroom.accounts.history import LEASE, HistoryLease, cursor_of, move_cursor, record_end, renew_reader
-from postroom.accounts.mailbox_state import MailboxObserver, NoObserver, change_labels, email_of, record_deleted
+from postroom.accounts.observers import MailboxObserver, NoObserver
 from postroom.accounts.troubled import TroubleKind, forget_trouble
 from postroom.archive.messages import Relabelling
 from postroom.db import Database, Tx
@@ -154,6 +154,8 @@ class HistoryFollower:
     def _update_control(self, tx: Tx, relabelled: Sequence[Relabelling], deleted: Sequence[str]) -> None:
         """Update messages that the control database knows because they were ingested for triage."""
         if relabelled or deleted:
+            from postroom.accounts.mailbox_state import change_labels, email_of, record_deleted  # with many tables
+
             identity = email_of(tx, self._reader.account_id)
             for each in relabelled:
                 change_labels(tx, identity, each.gmail_id, each.add, each.remove)

@@ -1,4 +1,4 @@
-"""Starts syncs and archivers, for the command line and for the recurring jobs (sync, retry of bad messages, archiver).
+"""Starts syncs, for the command line and for the recurring jobs, which also retry bad messages and run the archiver.
 
 A job handles one account. If another process writes to the archive or reads the account's changes, the job ends
 successfully and its result says so.
@@ -6,19 +6,16 @@ successfully and its result says so.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from postroom.accounts.access import MailboxAccess
 from postroom.accounts.account import Account, ArchivedMailbox
 from postroom.accounts.account_jobs import account_of, mailbox_of
 from postroom.accounts.history import HistoryLeaseLost, ReaderElsewhere
-from postroom.accounts.mailbox_state import MailboxObserver, NoObserver
-from postroom.accounts.troubled import troubled_of
-from postroom.archive.certificates import RemovalAction
+from postroom.accounts.observers import MailboxObserver, NoObserver
 from postroom.archive.service import SharedArchive
 from postroom.archive.status import OwnedElsewhere
 from postroom.db import Database
@@ -26,17 +23,17 @@ from postroom.domain.clock import Clock
 from postroom.domain.jobs import ARCHIVE, SYNC, SYNC_BAD
 from postroom.mailboxes.labels import LabelNames
 from postroom.mailboxes.ports import PriorityLane
-from postroom.queue import Handler, JobContext
 from postroom.queue.job import Json
 from postroom.settings import Settings, SettingsSource
 from postroom.sync.alerts import recheck_bad
-from postroom.sync.archiver import Archiver, ArchiverContext, open_archiver
 from postroom.sync.engine import SyncEngine, build_engine
 from postroom.sync.fetch import BadMessageRetry, MailFetcher, RetriedMessages
 from postroom.sync.labels import LabelFollower
-from postroom.sync.removal import ArchivePlan, RemovalPolicy, make_plan, policy_of, require_enabled
-from postroom.sync.state import get_state
 from postroom.sync.status import SyncEstimate, SyncProgress, estimate_sync
+
+if TYPE_CHECKING:
+    from postroom.queue import Handler, JobContext
+    from postroom.sync.archiver import ArchiverService
 
 
 @dataclass(frozen=True)
@@ -118,50 +115,6 @@ class SyncService:
         now = self.clock.now()
         await self.database.write(lambda tx: recheck_bad(tx, owner.id, self.settings.sync, now))
         return retried
-
-
-@dataclass(frozen=True)
-class ArchiverService:
-    database: Database
-    mailboxes: MailboxAccess
-    archive: SharedArchive
-    settings: Settings
-    clock: Clock
-
-    def require_enabled(self, *, enabled_now: bool = False) -> None:
-        """Raises NotAllowed while the archiver is off."""
-        require_enabled(self.settings.archiver, enabled_now=enabled_now)
-
-    def policy(self, action: RemovalAction | None = None, label: str | None = None) -> RemovalPolicy:
-        """From the arguments, else from the settings."""
-        return policy_of(self.settings.archiver, self.clock.now(), action=action, label=label)
-
-    async def plan(
-        self,
-        account: Account,
-        policy: RemovalPolicy,
-        *,
-        verify: bool = False,
-        progress: Callable[[int], None] = lambda done: None,
-    ) -> ArchivePlan:
-        """What a run would do. Reads the archive only; makes no call to the mailbox and changes nothing."""
-        watermark, bad = await self.database.read(
-            lambda tx: (get_state(tx, account.id).watermark, {each.key for each in troubled_of(tx, account.id)})
-        )
-        return await asyncio.to_thread(
-            make_plan, self.archive.backend, account.email, policy, watermark, bad, verify=verify, progress=progress
-        )
-
-    @asynccontextmanager
-    async def opened(self, account: Account, policy: RemovalPolicy) -> AsyncIterator[Archiver]:
-        """The archiver of a synced account. The caller has checked that it is enabled."""
-        await self.database.read(lambda tx: get_state(tx, account.id))
-        context = ArchiverContext(self.database, self.clock, self.archive, self.settings.archiver.batch_size)
-        async with (
-            self.mailboxes.mailbox(account, PriorityLane.SYNC) as mailbox,
-            open_archiver(context, account, policy, mailbox) as archiver,
-        ):
-            yield archiver
 
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from postroom.domain.errors import first_error
-from postroom.mailboxes.gmail.calls import SHORTEST_EPOCH
+from postroom.mailboxes.gmail.methods import SHORTEST_EPOCH
 from postroom.mailboxes.protocol import Mailbox, MailboxIdentity, Span
 from postroom.settings import SyncSettings
 

@@ -22,9 +22,9 @@ from postroom.mailboxes.credentials import (
     StaticCredentials,
     StaticGrant,
     credentials_for,
-    log_in,
 )
 from postroom.mailboxes.errors import LoginNeeded
+from postroom.mailboxes.first_login import log_in
 from postroom.mailboxes.gmail.client import connected
 from postroom.mailboxes.gmail.methods import CHANGE, EVERYTHING, missing_scope, scopes_to_request
 from postroom.mailboxes.gmail.transport import TransportConfig

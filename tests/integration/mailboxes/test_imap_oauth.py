@@ -12,14 +12,9 @@ import httpx2
 import pytest
 
 from postroom.domain.clock import SystemClock
-from postroom.mailboxes.credentials import (
-    IMAP_SCOPES,
-    GrantStore,
-    imap_login_of,
-    log_in_to_imap,
-    microsoft_client,
-)
+from postroom.mailboxes.credentials import GrantStore, imap_login_of
 from postroom.mailboxes.errors import LoginNeeded
+from postroom.mailboxes.first_login import IMAP_SCOPES, log_in_to_imap, microsoft_client
 from postroom.mailboxes.imap.autoconfig import MailServers
 from postroom.mailboxes.imap.providers import SignIn, sign_in_preset
 from postroom.vault import Vault

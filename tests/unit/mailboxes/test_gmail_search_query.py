@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from postroom.mailboxes.gmail.calls import SHORTEST_EPOCH, search_query
+from postroom.mailboxes.gmail.calls import search_query
+from postroom.mailboxes.gmail.methods import SHORTEST_EPOCH
 from postroom.mailboxes.protocol import Span
 
 

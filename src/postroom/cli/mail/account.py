@@ -30,10 +30,9 @@ from postroom.domain.checkups import Finding, first_failure
 from postroom.domain.clock import Clock
 from postroom.domain.errors import BadInput, NotFound
 from postroom.domain.ids import normal_email
-from postroom.mailboxes import credentials
+from postroom.mailboxes import credentials, first_login
 from postroom.mailboxes.browser_login import ClientSecrets, read_client_secrets
-from postroom.mailboxes.gmail.methods import ProfileName
-from postroom.mailboxes.gmail.transport import GOOGLE
+from postroom.mailboxes.gmail.methods import GOOGLE, ProfileName
 from postroom.mailboxes.imap.autoconfig import MailServers
 from postroom.mailboxes.imap.connection import ImapLogin, Security
 from postroom.mailboxes.imap.providers import SignIn, SubmissionServer, sign_in_preset, submission_given
@@ -177,7 +176,7 @@ def add(
     api_base: BaseOption = GOOGLE,
     access_token: TokenOption = None,
     quota: QuotaOption = None,
-    timeout: TimeoutOption = credentials.LOGIN_TIMEOUT_S,
+    timeout: TimeoutOption = first_login.LOGIN_TIMEOUT_S,
     host: HostOption = None,
     port: PortOption = None,
     user: UserOption = None,
@@ -220,7 +219,7 @@ def add(
             return credentials.StaticGrant(email=email, api_base=api_base, access_token=given)
         client = read_client_secrets(client_secrets)
         show = _show_quietly if no_browser else _show_in_browser
-        return await credentials.log_in(
+        return await first_login.log_in(
             client, email, clock, show=show, api_base=api_base, full_access=full_access, timeout_s=timeout
         )
 
@@ -261,14 +260,14 @@ def _imap_client(
         raise BadInput("client-secrets", "is needed to log in at Google by browser")
     if not client_id or not client_id.isascii() or not client_id.isprintable() or " " in client_id:
         raise BadInput("client-id", "is needed: the application (client) id of your app registration at Microsoft")
-    return credentials.microsoft_client(client_id)
+    return first_login.microsoft_client(client_id)
 
 
 async def _imap_visit(
     email: str, client: ClientSecrets, no_browser: bool, timeout: float, servers: MailServers, clock: Clock
 ) -> credentials.OAuthGrant:
     show = _show_quietly if no_browser else _show_in_browser
-    return await credentials.log_in_to_imap(client, email, servers, clock, show=show, timeout_s=timeout)
+    return await first_login.log_in_to_imap(client, email, servers, clock, show=show, timeout_s=timeout)
 
 
 async def _take_in(app: App, grant: credentials.StoredGrant | ImapLogin, quota: ProfileName | None = None) -> None:

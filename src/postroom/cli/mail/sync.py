@@ -15,8 +15,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.live import Live
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -70,6 +68,8 @@ async def _show(syncs: Sequence[AccountSync], *, quiet: bool) -> None:
     if not errors.is_terminal:
         await _print_lines(syncs)
         return
+    from rich.live import Live
+
     with Live(_table(syncs), console=errors, auto_refresh=False) as live:
         try:
             while True:
@@ -96,6 +96,8 @@ def line(email: str, progress: SyncProgress) -> str:
 
 
 def _table(syncs: Sequence[AccountSync]) -> Table:
+    from rich.progress_bar import ProgressBar
+
     table = Table.grid(padding=(0, 2))
     for sync in syncs:
         progress = sync.progress()

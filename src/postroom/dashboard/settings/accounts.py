@@ -34,9 +34,9 @@ from postroom.domain.errors import BadInput, NotFound, PostroomError, Retryable
 from postroom.domain.ids import new_id, normal_email
 from postroom.domain.roles import Permission, ProofNeeded, SensitiveChange
 from postroom.mailboxes.browser_login import ClientSecrets, parse_client_secrets
-from postroom.mailboxes.credentials import OAuthGrant, log_in
-from postroom.mailboxes.gmail.methods import ASKED_SCOPES, EVERYTHING
-from postroom.mailboxes.gmail.transport import GOOGLE
+from postroom.mailboxes.credentials import OAuthGrant
+from postroom.mailboxes.first_login import log_in
+from postroom.mailboxes.gmail.methods import ASKED_SCOPES, EVERYTHING, GOOGLE
 from postroom.mailboxes.reachability import require_safe_url
 from postroom.telemetry import logs
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from postroom.domain.errors import BadInput
 from postroom.mail.query import with_whole_dates
 from postroom.mailboxes.gmail.error_mapping import CallDescription
-from postroom.mailboxes.gmail.methods import GmailMethod, QuotaProfile
+from postroom.mailboxes.gmail.methods import SHORTEST_EPOCH, GmailMethod, QuotaProfile
 from postroom.mailboxes.gmail.resources import encoded
 from postroom.mailboxes.gmail.transport import GmailCall, json_body
 from postroom.mailboxes.protocol import Span
@@ -19,8 +19,6 @@ _UPLOAD = "/upload"
 _LARGE = 4 << 20
 """Larger messages go through the upload address: JSON makes them a third larger, and Gmail limits its size."""
 _RELATED = "postroom_upload"
-SHORTEST_EPOCH = 100_000_000
-"""March 1973. A shorter number in a query could be taken for a date, so none is ever sent."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,10 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
+GOOGLE = "https://gmail.googleapis.com"
 MINUTE_S = 60.0
+SHORTEST_EPOCH = 100_000_000
+"""March 1973. A shorter number in a query could be taken for a date, so none is ever sent."""
 
 
 class GmailMethod(StrEnum):

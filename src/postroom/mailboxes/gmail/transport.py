@@ -22,6 +22,7 @@ from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError
 from postroom.mailboxes import errors
 from postroom.mailboxes.gmail.error_mapping import CallDescription, GmailAnswer, error_of, failure_of, not_gmail
+from postroom.mailboxes.gmail.methods import GOOGLE
 from postroom.mailboxes.limiter import Limiter
 from postroom.mailboxes.ports import Credentials, PriorityLane
 from postroom.mailboxes.reachability import require_safe_url
@@ -75,7 +76,6 @@ def record_parts(method: str, results: Iterable[object]) -> None:
         _parts.add(count, {"method": method, "outcome": outcome})
 
 
-GOOGLE = "https://gmail.googleapis.com"
 _USER_AGENT = "postroom (gzip)"
 Json = dict[str, Any]
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
-from postroom.accounts.mailbox_state import MailboxObserver, NoObserver
+from postroom.accounts.observers import MailboxObserver, NoObserver
 from postroom.archive.backend import ArchiveBackend
 from postroom.archive.search import Search
 from postroom.archive.service import ArchiveService
