@@ -38,7 +38,9 @@ _EMBLEMS = {
 }
 _LETTERS = str.maketrans(_SMALL_CAPITALS | _EMBLEMS | {"æ": "ae", "œ": "oe"})
 _LOOK_ALIKES = str.maketrans("аеорсухіјѕԁһгкмтвнԛԝαεορχυικντ", "aeopcyxijsdhrkmtbhqwaeopxyiknt")
-_NUMBERS = str.maketrans("013457@$", "oieastas")
+_NUMBERS = str.maketrans("013457", "oieast")
+_WORD_WITH_NUMBERS = re.compile(r"(?<![^\W_])[^\W_013457]*+[013457][^\W_]*+")
+"""Each word is looked at once, so that the work stays linear."""
 
 
 def visible(text: str) -> str:
@@ -76,8 +78,7 @@ def forms(text: str) -> Iterator[str]:
     plain = folded(visible(text))
     yield plain
     yield one_alphabet(plain)
-    if not _NUMBERS.keys().isdisjoint(map(ord, set(plain))):
-        yield _WORD.sub(_letters_for_digits, plain)
+    yield _WORD_WITH_NUMBERS.sub(_letters_for_digits, plain)
 
 
 def words(text: str) -> str:
@@ -273,9 +274,10 @@ def _base64_runs(text: str) -> Iterator[str]:
         if _BASE64.fullmatch(token) and (len(token) >= _LONGEST_WORD or _MIXED.search(token)):
             run.append(token)
             continue
-        tail = [token] if run and len(token) <= _LONGEST_WORD and _BASE64.fullmatch(token) else []
-        yield from _readings(run, tail)
-        run = []
+        if run:
+            tail = [token] if len(token) <= _LONGEST_WORD and _BASE64.fullmatch(token) else []
+            yield from _readings(run, tail)
+            run = []
 
 
 def _readings(run: list[str], tail: list[str]) -> Iterator[str]:
