@@ -197,7 +197,7 @@ OWNER_WEIGHT = 3
 @dataclass(frozen=True, slots=True)
 class Label:
     seq: int
-    facts: tuple[int, ...]
+    facts: Sequence[int]
     answer: str
     by_owner: bool = False
 
