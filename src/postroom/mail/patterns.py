@@ -39,15 +39,19 @@ class Pattern:
 
 
 class PatternSet:
-    """Many patterns, looked for in one pass over a text; says which of them are there."""
+    """Many patterns, looked for in one pass over a text; says which of them are there. By itself a pattern is only
+    looked for where that pass ran out of memory: it is checked at once, and compiled to stay when that happens."""
 
-    __slots__ = ("_patterns", "_sets")
+    __slots__ = ("_alone", "_place", "_sets", "_takes_case", "_written")
 
     def __init__(self, patterns: Sequence[str], place: str, *, are_literal: bool = False) -> None:
         """Either patterns in any case, or literal texts, for texts that were folded as they were."""
-        written = [re2.escape(pattern) if are_literal else pattern for pattern in patterns]
-        self._patterns = [Pattern(_compiled(each, place, case_sensitive=are_literal)) for each in written]
-        self._sets = _sets(written, 0, case_sensitive=are_literal)
+        self._written = [re2.escape(pattern) if are_literal else pattern for pattern in patterns]
+        self._place, self._takes_case = place, are_literal
+        self._alone: dict[int, Pattern] = {}
+        for each in self._written:
+            _compiled(each, place, case_sensitive=are_literal)
+        self._sets = _sets(self._written, 0, case_sensitive=are_literal)
 
     def found_in(self, text: bytes) -> list[int]:
         return [number for first, end, each in self._sets for number in self._found(first, end, each, text)]
@@ -55,8 +59,14 @@ class PatternSet:
     def _found(self, first: int, end: int, patterns: Any, text: bytes) -> list[int]:
         found = None if patterns is None else patterns.Match(text)
         if not found or 0 not in found:  # it ran out of memory
-            return [number for number in range(first, end) if self._patterns[number].found_in_bytes(text)]
+            return [number for number in range(first, end) if self._pattern(number).found_in_bytes(text)]
         return [first + number - 1 for number in found if number]
+
+    def _pattern(self, number: int) -> Pattern:
+        if number not in self._alone:
+            compiled = _compiled(self._written[number], self._place, case_sensitive=self._takes_case)
+            self._alone[number] = Pattern(compiled)
+        return self._alone[number]
 
 
 def _sets(patterns: Sequence[str], first: int, *, case_sensitive: bool) -> list[tuple[int, int, Any]]:

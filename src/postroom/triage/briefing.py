@@ -34,7 +34,8 @@ def briefing_for(tx: Tx, message: TriageMessage, thread_messages: int) -> Briefi
     guidance = guidance_for(tx, message.account_id, *(message.facts.senders or (message.mail.sender,)))
     if guidance.left_out:
         log.info("guidance.left_out", left_out=guidance.left_out)
-    known = [] if message.account_id is None else labels_of(tx, message.account_id)
+    account_id = message.account_id
+    known = [] if account_id is None else tx.shared(("briefing labels", account_id), lambda: labels_of(tx, account_id))
     usable = for_classifier(known)
     instructions = [*guidance.directions, *(rule.text for rule in guidance.rules)]
     return Briefing(
@@ -107,19 +108,24 @@ def contacts_among(tx: Tx, message: TriageMessage) -> tuple[str, ...]:
     found = [canonical_address(mail.sender), *message.facts.senders]
     found += [address.canonical for text in named for address in parse_addresses(text)]
     asked = list(dict.fromkeys(found))[:_MOST_SENDERS]
-    given = {f"address_{number}": address for number, address in enumerate(asked)}
-    return tuple(sorted(row.address for row in tx.run(_known_among(tuple(given)), given)))
+    known = tx.run(_known_of(len(asked)), {f"address_{number}": address for number, address in enumerate(asked)})
+    return tuple(sorted(row.address for row in known))
 
 
 @cache
-def _known_among(names: tuple[str, ...]) -> Prepared:
-    """One for each number of addresses: to build a statement takes longer than to run it."""
-    return Prepared(select(contacts.c.address).where(contacts.c.address.in_([bindparam(name) for name in names])))
+def _known_of(number: int) -> Prepared:
+    """Of so many addresses those that are contacts."""
+    asked: list[Any] = [bindparam(f"address_{each}") for each in range(number)]
+    return Prepared(select(contacts.c.address).where(contacts.c.address.in_(asked)))
 
 
 def named_addresses(tx: Tx, instructions: Iterable[str]) -> list[str]:
     """Whom the owner's words name: by address, or by the name under which the contacts have one address."""
     text = "\n".join(instructions)
+    return tx.shared(("addresses named", text), lambda: _named_in(tx, text))
+
+
+def _named_in(tx: Tx, text: str) -> list[str]:
     if not text:
         return []
     written = [canonical_address(address.strip(".'")) for address in _ADDRESS.findall(text)]

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Table, and_, bindparam, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, Row, Table, delete, func, select, update
 
 from postroom import audit
 from postroom.audit import Actor
@@ -229,8 +228,6 @@ def changed_meanwhile(what: str) -> BadInput:
 
 MOST_DIRECTIONS = 50
 MOST_MODEL_RULES = 50
-_MOST_QUERIES = 20
-"""Kept, one for each number of scopes: to build one takes longer than to run it."""
 _TITLES, _BULLET = 200, 6
 """Bytes that a prompt puts around all of it, and around each."""
 
@@ -251,9 +248,10 @@ class Guidance:
     """Names of model rules, or `direction N`, for which there was no room."""
 
 
-_IN_FORCE = Prepared(
+_DIRECTIONS_IN_FORCE = Prepared(
     select(directions.c.text).where(directions.c.enabled).order_by(directions.c.position, directions.c.id)
 )
+_RULES_IN_FORCE = Prepared(select(model_rules).where(model_rules.c.enabled).order_by(model_rules.c.id))
 
 
 def guidance_for(tx: Tx, account_id: str | None, *senders: str) -> Guidance:
@@ -261,8 +259,17 @@ def guidance_for(tx: Tx, account_id: str | None, *senders: str) -> Guidance:
 
     Of several senders, what concerns them all: what the owner says about one must not apply to a co-sender.
     """
-    texts = tx.shared("directions", lambda: [str(row.text) for row in tx.run(_IN_FORCE, {})])
-    return within_bounds(texts, _rules_for(tx, account_id, senders))
+    return within_bounds(directions_in_force(tx), _rules_for(tx, account_id, senders))
+
+
+def directions_in_force(tx: Tx) -> list[str]:
+    """In their order."""
+    return tx.shared("directions", lambda: [str(row.text) for row in tx.run(_DIRECTIONS_IN_FORCE, {})])
+
+
+def rules_in_force(tx: Tx) -> list[ModelRule]:
+    """In the order in which they were made."""
+    return tx.shared("model rules", lambda: [_model_rule_in_force(row) for row in tx.run(_RULES_IN_FORCE, {})])
 
 
 def within_bounds(directions: Sequence[str], rules: Sequence[ModelRule]) -> Guidance:
@@ -292,23 +299,9 @@ def _rules_for(tx: Tx, account_id: str | None, senders: Sequence[str]) -> list[M
     order = _scopes_of(senders)
     order += [RuleScope(ScopeKind.ACCOUNT, account_id)] if account_id is not None else []
     order += [RuleScope()]
-    given: dict[str, object] = {f"kind_{number}": scope.kind for number, scope in enumerate(order)}
-    given |= {f"ref_{number}": scope.ref for number, scope in enumerate(order)}
-    found = {row.id: _model_rule_in_force(row) for row in tx.run(_in_scopes(len(order)), given)}
     place = {scope: number for number, scope in enumerate(order)}
-    return sorted(found.values(), key=lambda rule: (place.get(rule.scope, len(place)), rule.id))
-
-
-@lru_cache(maxsize=_MOST_QUERIES)
-def _in_scopes(count: int) -> Prepared:
-    table, numbers = model_rules.c, range(count)
-    mine = or_(
-        *(
-            and_(table.scope == bindparam(f"kind_{number}"), func.lower(table.scope_ref) == bindparam(f"ref_{number}"))
-            for number in numbers
-        )
-    )
-    return Prepared(select(model_rules).where(table.enabled, mine).order_by(table.id))
+    found = [rule for rule in rules_in_force(tx) if rule.scope in place]
+    return sorted(found, key=lambda rule: (place[rule.scope], rule.id))
 
 
 def _scopes_of(senders: Sequence[str]) -> list[RuleScope]:

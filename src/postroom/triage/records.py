@@ -70,6 +70,16 @@ _CLOSE_OPEN = Prepared(
     )
 )
 _BEGIN_CALL = Prepared(insert(model_calls))
+_SPENT = Prepared(
+    select(func.coalesce(func.sum(model_calls.c.cost_microdollars), 0).label("total")).where(
+        model_calls.c.message_id == bindparam("the_message")
+    )
+)
+_SENT = Prepared(
+    select(sent_messages.c.added_at).where(
+        sent_messages.c.account_id == bindparam("account"), sent_messages.c.message_id_header == bindparam("target")
+    )
+)
 _CHANGE_CALL = Prepared(update(model_calls).where(model_calls.c.id == bindparam("the_call")))
 
 
@@ -119,8 +129,7 @@ def _answers_owner(tx: Tx, row: Row[Any]) -> bool:
     target = str((row.headers or {}).get("in-reply-to") or "").strip("<> ")
     if not target or row.account_id is None:
         return False
-    mine = (sent_messages.c.account_id == row.account_id) & (sent_messages.c.message_id_header == target)
-    return tx.execute(select(sent_messages.c.added_at).where(mine)).first() is not None
+    return bool(tx.run(_SENT, {"account": row.account_id, "target": target}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +223,8 @@ def forget_answers(tx: Tx, message_id: str) -> None:
 
 def spent_on(tx: Tx, message_id: str) -> Micros:
     """All that was, or may have been, spent on a message."""
-    total = func.coalesce(func.sum(model_calls.c.cost_microdollars), 0)
-    return Micros(int(tx.execute(select(total).where(model_calls.c.message_id == message_id)).scalar_one()))
+    [row] = tx.run(_SPENT, {"the_message": message_id})
+    return Micros(int(row.total))
 
 
 def record_decision(tx: Tx, message: TriageMessage, decision: Decision, now: datetime) -> str | None:

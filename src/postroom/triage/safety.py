@@ -125,15 +125,16 @@ def decided_by_model(
     if choice.wanted is None:
         cause = ReviewCause.MODEL_UNSURE if choice.asks_approval else None
         return Decision(source, choice.reason, (), choice.confidence, needs_review=choice.asks_approval, cause=cause)
+    only_marks = consequence_of(choice.wanted) <= Consequence.MARKS  # then the texts make no difference
     reasons = reasons_for(
         choice.wanted,
         source,
         choice.confidence,
         safety,
-        suspicion=suspicion_of(shown_texts(mail, briefing.thread)),
+        suspicion=NOTHING_SUSPICIOUS if only_marks else suspicion_of(shown_texts(mail, briefing.thread)),
         model_asked=choice.asks_approval,
         strangers=_strangers(choice.wanted, mail, briefing),
-        protected=_protected(mail, contacts),
+        protected=() if only_marks else _protected(mail, contacts),
     )
     return Decision(source, choice.reason, (Proposal(choice.wanted, reasons),), choice.confidence)
 

@@ -36,16 +36,20 @@ _EMBLEMS = {
     for first in (0x1F150, 0x1F170, 0x1F1E6)  # white on black in circles and in squares, and the letters of flags
     for number, letter in enumerate(_ALPHABET)
 }
+_FEW = 10
+"""Characters: to take out each of so many by itself is quicker than to look up every character of a text."""
 _LETTERS = str.maketrans(_SMALL_CAPITALS | _EMBLEMS | {"æ": "ae", "œ": "oe"})
 _LOOK_ALIKES = str.maketrans("аеорсухіјѕԁһгкмтвнԛԝαεορχυικντ", "aeopcyxijsdhrkmtbhqwaeopxyiknt")
-_NUMBERS = str.maketrans("013457@$", "oieastas")
+_NUMBERS = str.maketrans("013457", "oieast")
+_WORD_WITH_NUMBERS = re.compile(r"(?<![^\W_])[^\W_013457]*+[013457][^\W_]*+")
+"""Each word is looked at once, so that the work stays linear."""
 
 
 def visible(text: str) -> str:
     """The text with what is hidden in it shown, and without characters that take no room."""
+    if text.isascii():
+        return text
     shown = TAGS.sub(lambda tags: "".join(chr(ord(char) - 0xE0000) for char in tags[0]), text)
-    if shown.isascii():
-        return shown
     shown = REVERSED.sub(lambda turned: turned[1][::-1], shown)
     shown = _UNSEEN.sub("", shown)
     return _without(shown, (char for char in set(shown) if unicodedata.category(char) == "Cf"))
@@ -53,17 +57,26 @@ def visible(text: str) -> str:
 
 def _without(text: str, characters: Iterable[str]) -> str:
     """A text has few different characters, so it is quicker to look at each of these once than at all of the text."""
-    return text.translate(dict.fromkeys(map(ord, characters)))
+    unwanted = list(characters)
+    if len(unwanted) > _FEW:
+        return text.translate(dict.fromkeys(map(ord, unwanted)))
+    for character in unwanted:
+        text = text.replace(character, "")
+    return text
 
 
 def folded(text: str) -> str:
     """In small plain letters without accents; letters that were set apart are joined."""
     lowered = text.casefold()
     if not lowered.isascii():
-        parts = unicodedata.normalize("NFKD", lowered.translate(_LETTERS))
+        parts = unicodedata.normalize("NFKD", _translated(lowered, _LETTERS))
         # Once more: bold and other letters of mathematics are capitals until they were taken apart.
         lowered = _without(parts, filter(unicodedata.combining, set(parts))).casefold()
     return _APART.sub(r"\1", lowered)
+
+
+def _translated(text: str, table: Mapping[int, str]) -> str:
+    return text if table.keys().isdisjoint(map(ord, set(text))) else text.translate(table)
 
 
 def one_alphabet(text: str) -> str:
@@ -76,8 +89,11 @@ def forms(text: str) -> Iterator[str]:
     plain = folded(visible(text))
     yield plain
     yield one_alphabet(plain)
-    if not _NUMBERS.keys().isdisjoint(map(ord, set(plain))):
-        yield _WORD.sub(_letters_for_digits, plain)
+    yield _with_letters(plain)
+
+
+def _with_letters(text: str) -> str:
+    return _WORD_WITH_NUMBERS.sub(_letters_for_digits, text)
 
 
 def words(text: str) -> str:
@@ -214,11 +230,16 @@ def suspicion_of(texts: Iterable[str]) -> Suspicion:
 
 def _signs(text: str) -> Iterator[tuple[str, int]]:
     found = list(dict.fromkeys(forms(text)))
+    yield from _signs_in(found, map(_in_words, found))
+
+
+def _signs_in(found: Iterable[str], in_words: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Of the forms of a text, as they are and in words."""
     groups, marks = _compiled_groups()
     if any(marks.found_in(form) for form in found):
         yield MARKS.sign, MARKS.weight
-    words = [_in_words(form).encode("utf-8", "replace") for form in found]
-    for number in sorted({number for form in words for number in groups.found_in(form)}):
+    encoded = [form.encode("utf-8", "replace") for form in in_words]
+    for number in sorted({number for form in encoded for number in groups.found_in(form)}):
         yield GROUPS[number].sign, GROUPS[number].weight
 
 
@@ -230,17 +251,39 @@ def _hidden(text: str) -> Iterator[tuple[str, int]]:
         yield "it turns the direction of writing around", WEAK
     if any(_is_order(piece) for piece in _decoded(text)):
         yield "it holds encoded orders", STRONG
-    elif any(_is_order(piece) for piece in _turned(text)):
+    elif _is_turned_order(text):
         yield "it holds orders written backwards or in a cipher", STRONG
 
 
 def _is_order(text: str) -> bool:
-    return sum(weight for _, weight in _signs(text)) >= STRONG
+    return _are_an_order(_signs(text))
 
 
-def _turned(text: str) -> Iterator[str]:
-    """The text as it was before letters were exchanged, or before it was written from the end."""
+def _is_turned_order(text: str) -> bool:
+    """Of ASCII, letters that are exchanged or read backwards fold and fall into words as the text itself does, so that
+    this is done once."""
     shown = visible(text[:_TEXT_TURNED])
+    if not shown.isascii():
+        return any(_is_order(piece) for piece in _turned(shown))
+    plain = folded(shown)
+    in_words = _in_words(plain)
+    return any(
+        _are_an_order(_signs_in(_read_twice(turned), _read_twice(turned_words)))
+        for turned, turned_words in zip(_turned(plain), _turned(in_words), strict=True)
+    )
+
+
+def _read_twice(text: str) -> tuple[str, ...]:
+    """A folded text in ASCII, and with letters for digits."""
+    return tuple(dict.fromkeys((text, _with_letters(text))))
+
+
+def _are_an_order(signs: Iterable[tuple[str, int]]) -> bool:
+    return sum(weight for _, weight in signs) >= STRONG
+
+
+def _turned(shown: str) -> Iterator[str]:
+    """The text as it was before letters were exchanged, or before it was written from the end."""
     yield shown.translate(_ROT13)
     yield shown[::-1]
     if "ǝ" in shown:
@@ -259,7 +302,7 @@ def _pieces(text: str) -> Iterator[str]:
     found = [
         islice((_from_base64(run) for run in _base64_runs(text)), 3 * _MOST_ENCODED),
         islice((_from_hex(match[0]) for match in _HEX.finditer(text)), _MOST_ENCODED),
-        islice((unquote(match[0]) for match in _PERCENT.finditer(text)), _MOST_ENCODED),
+        islice((unquote(match[0]) for match in _PERCENT.finditer(text if "%" in text else "")), _MOST_ENCODED),
     ]
     for piece in chain.from_iterable(found):
         if piece and "".join(piece.split()).isprintable():
@@ -273,9 +316,10 @@ def _base64_runs(text: str) -> Iterator[str]:
         if _BASE64.fullmatch(token) and (len(token) >= _LONGEST_WORD or _MIXED.search(token)):
             run.append(token)
             continue
-        tail = [token] if run and len(token) <= _LONGEST_WORD and _BASE64.fullmatch(token) else []
-        yield from _readings(run, tail)
-        run = []
+        if run:
+            tail = [token] if len(token) <= _LONGEST_WORD and _BASE64.fullmatch(token) else []
+            yield from _readings(run, tail)
+            run = []
 
 
 def _readings(run: list[str], tail: list[str]) -> Iterator[str]:

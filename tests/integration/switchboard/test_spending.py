@@ -11,6 +11,7 @@ from sqlalchemy import select
 
 from postroom.audit import Actor
 from postroom.db import Database, Tx
+from postroom.db.compiled import CompiledStatement
 from postroom.db.tables.triage import model_reservations
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput
@@ -444,14 +445,19 @@ async def test_a_decision_locks_its_job_before_those_who_wait_as_a_settlement_do
     for mail in (first, second):
         assert denied(await rig.reserve(mail)).denial is Denial.WAIT
     said: list[str] = []
-    execute = Tx.execute
+    execute, run = Tx.execute, CompiledStatement.run
 
     def heard(tx: Tx, statement: Any, parameters: Any = None) -> Any:
         said.append(str(statement))
         return execute(tx, statement, parameters)
 
+    def heard_prepared(prepared: CompiledStatement, cursor: Any, given: Any) -> Any:
+        said.append(prepared._sql)
+        return run(prepared, cursor, given)
+
     with monkeypatch.context() as patched:
         patched.setattr(Tx, "execute", heard)
+        patched.setattr(CompiledStatement, "run", heard_prepared)
         await rig.decide(first)
         decision = [_locks(text) for text in said if _locks(text)]
         said.clear()

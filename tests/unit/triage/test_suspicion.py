@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from codecs import encode
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -53,6 +55,18 @@ def test_a_model_that_obeys_gets_nothing_through_that_hides_destroys_or_sends(in
             assert proposal.reasons
         if CONSEQUENCES[action] > Consequence.MARKS and not injection.is_plain:
             assert any("instruct the model" in reason for reason in proposal.reasons)
+
+
+@pytest.mark.req("JB-11")
+@hostile
+@pytest.mark.parametrize("turn", [lambda text: encode(text, "rot13"), lambda text: text[::-1]], ids=["rot13", "back"])
+def test_what_stands_turned_is_noticed_alike_beside_letters_of_any_alphabet(
+    injection: Injection, turn: Callable[[str], str]
+) -> None:
+    """ASCII alone is folded once for all the ways in which it is read."""
+    plain = injection.mail().text.encode("ascii", "ignore").decode()
+    ascii_alone, beside_others = suspicion_of([turn(plain)]), suspicion_of([turn(plain), "\N{EM DASH}"])
+    assert ascii_alone == beside_others
 
 
 @pytest.mark.req("JB-11")

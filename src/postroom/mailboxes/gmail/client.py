@@ -93,8 +93,8 @@ class GmailClient:
         include_spam_trash: bool = False,
         page_size: int = PAGE_SIZE,
     ) -> AsyncIterator[resources.MessagePage]:
-        """The pages of a search; their order is nearly, not strictly, by date. A page that could not be fetched is asked
-        for again a few times: a listing of many pages that began anew after each failure might never end."""
+        """The pages of a search; their order is nearly, not strictly, by date. A page that fails is asked for again a
+        few times: a listing of many pages that began anew after each failure might never end."""
         page_token: str | None = None
         tokens: set[str | None] = set()
         while page_token not in tokens:

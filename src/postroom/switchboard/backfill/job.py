@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import date, datetime, timedelta
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Row, Table, select, update
+from sqlalchemy import Row, Table, bindparam, select, update
 
 from postroom import audit, kill_switch
 from postroom.audit import SYSTEM, Actor
-from postroom.db import Tx
+from postroom.db import Dialect, Prepared, Tx
 from postroom.db.tables.mail import BACKFILL_JOBS
 from postroom.domain.errors import BadInput, NotFound, Retryable
 from postroom.domain.ids import parse_id
@@ -251,35 +252,49 @@ class BackfillJob:
         return {"status": self.status, "reason": self.status_reason, "error": self.error, "fence": self.fence}
 
 
+_FIELDS = tuple(field.name for field in fields(BackfillJob))
+
+
 def jobs_table(tx: Tx) -> Table:
     return BACKFILL_JOBS[tx.dialect]
 
 
 def job_from_row(row: Row[Any]) -> BackfillJob:
-    values = {field.name: getattr(row, field.name) for field in fields(BackfillJob)}
+    values = {name: getattr(row, name) for name in _FIELDS}
     first_days = {name: date.fromisoformat(day) for name, day in row.category_from.items()}
     read = {"status": BackfillStatus(row.status), "mode": BackfillMode(row.mode), "category_from": first_days}
     return BackfillJob(**values | read)
 
 
+@cache
+def _the_job(dialect: Dialect) -> Prepared:
+    jobs = BACKFILL_JOBS[dialect]
+    return Prepared(select(jobs).where(jobs.c.id == bindparam("the_job")))
+
+
+@cache
+def _change(dialect: Dialect) -> Prepared:
+    jobs = BACKFILL_JOBS[dialect]
+    seen = (jobs.c.status == bindparam("seen_status")) & (jobs.c.fence == bindparam("seen_fence"))
+    return Prepared(update(jobs).where(jobs.c.id == bindparam("the_job"), seen).returning(jobs))
+
+
 def find_job(tx: Tx, job_id: str, *, lock: bool = False) -> BackfillJob:
     """The job; `lock` keeps others from changing it until the transaction ends."""
-    jobs, job_id = jobs_table(tx), parse_id(job_id, "job_id")
-    query = select(jobs).where(jobs.c.id == job_id)
-    row = tx.execute(tx.locking(query) if lock else query).one_or_none()
-    if row is None:
+    job_id = parse_id(job_id, "job_id")
+    rows = tx.run(_the_job(tx.dialect), {"the_job": job_id}, lock=lock)
+    if not rows:
         raise NotFound("job_id", f"there is no backfill job {job_id}; `postroom backfill list` shows those there are")
-    return job_from_row(row)
+    return job_from_row(rows[0])
 
 
 def change_job(tx: Tx, job: BackfillJob, now: datetime, **values: object) -> BackfillJob:
     """Write these columns if the job is still as it was read: a status that changed since is never overwritten."""
-    jobs = jobs_table(tx)
-    unchanged = (jobs.c.id == job.id) & (jobs.c.status == job.status) & (jobs.c.fence == job.fence)
-    row = tx.execute(update(jobs).where(unchanged).values(**values, updated_at=now).returning(jobs)).one_or_none()
-    if row is None:
+    seen = {"the_job": job.id, "seen_status": job.status, "seen_fence": job.fence}
+    rows = tx.run(_change(tx.dialect), {**values, **seen, "updated_at": now})
+    if not rows:
         raise Retryable(f"The backfill job {job.id} was changed by another process meanwhile.", retry_after=timedelta())
-    return job_from_row(row)
+    return job_from_row(rows[0])
 
 
 def move_job(

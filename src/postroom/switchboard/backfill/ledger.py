@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from functools import cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from sqlalchemy import Row, func, select, update
+from sqlalchemy import Row, bindparam, func, select, update
 
 from postroom.audit import SYSTEM
-from postroom.db import Tx
-from postroom.db.database import insert
+from postroom.db import Dialect, Prepared, Tx
+from postroom.db.database import insert_for
 from postroom.db.tables.mail import backfill_spend as spends
 from postroom.db.tables.triage import model_reservations as reservations
 from postroom.domain import money
@@ -57,9 +58,26 @@ class Spend:
         return money.DayBook(money.SpendLimit.JOB_CAP, cap, self.reserved, self.spent)
 
 
+# Made once: every call of the model is booked twice, and to build a statement takes longer than to run it.
+_AMOUNTS = ("reserved_microdollars", "settled_microdollars", "reported_microdollars")
+_HERE = (spends.c.job_id == bindparam("the_job")) & (spends.c.day == bindparam("the_day"))
+_SPEND = Prepared(select(spends).where(_HERE))
+_ADD = Prepared(
+    update(spends)
+    .where(_HERE)
+    .values({name: spends.c[name] + bindparam(f"more_{name}") for name in _AMOUNTS})
+    .returning(spends.c.day)
+)
+
+
+@cache
+def _new_day(dialect: Dialect) -> Prepared:
+    return Prepared(insert_for(dialect, spends).on_conflict_do_nothing())
+
+
 def spend_on(tx: Tx, job_id: str, day: date) -> Spend:
-    row = tx.execute(select(spends).where(spends.c.job_id == job_id, spends.c.day == day)).one_or_none()
-    return Spend(day) if row is None else spend_from_row(row)
+    rows = tx.run(_SPEND, {"the_job": job_id, "the_day": day})
+    return spend_from_row(rows[0]) if rows else Spend(day)
 
 
 def days_of(tx: Tx, job_id: str) -> list[Spend]:
@@ -146,12 +164,9 @@ def _spent(tx: Tx, job: BackfillJob, now: datetime, amount: int, **values: objec
 
 
 def _add(tx: Tx, job_id: str, day: date, *, reserved: int = 0, settled: int = 0, reported: int = 0) -> None:
-    columns = {
-        "reserved_microdollars": reserved,
-        "settled_microdollars": settled,
-        "reported_microdollars": reported,
-    }
-    new = insert(tx, spends).values(job_id=job_id, day=day, **dict.fromkeys(columns, 0))
-    tx.execute(new.on_conflict_do_nothing())
-    here = (spends.c.job_id == job_id) & (spends.c.day == day)
-    tx.execute(update(spends).where(here).values({name: spends.c[name] + more for name, more in columns.items()}))
+    """The caller holds the job's lock."""
+    more = zip(_AMOUNTS, (reserved, settled, reported), strict=True)
+    change = {"the_job": job_id, "the_day": day} | {f"more_{name}": amount for name, amount in more}
+    if not tx.run(_ADD, change):  # its first call of the day
+        tx.run(_new_day(tx.dialect), {"job_id": job_id, "day": day, **dict.fromkeys(_AMOUNTS, 0)})
+        tx.run(_ADD, change)

@@ -86,12 +86,12 @@ def wait(tx: Tx, message_id: str, job_id: str | None, queue_job_id: str, now: da
 
 def is_behind(tx: Tx, job_id: str | None, queue_job_id: str) -> bool:
     """Whether a message that was accepted earlier waits in the same line."""
-    mine = select(queued.c.seq).where(queued.c.id == queue_job_id).scalar_subquery()
-    earlier = exists().where(_in_line(job_id), queued.c.seq < mine)
-    return bool(tx.execute(select(earlier)).scalar_one())
+    which = {} if job_id is None else {"the_backfill": job_id}
+    return bool(tx.run(_BEHIND_LIVE if job_id is None else _BEHIND, which | {"the_job": queue_job_id}))
 
 
 # Made once: every call of the model runs these, and to build a statement takes longer than to run it.
+_SELF = queued.alias()
 _HERE = undecided.c.message_id == bindparam("the_message")
 _LEAVE = Prepared(delete(undecided).where(_HERE, undecided.c.backfill_job_id.is_(None)))
 _REOPEN = Prepared(update(undecided).where(_HERE, undecided.c.state == WAITING))
@@ -101,6 +101,15 @@ _LINES = Prepared(
     .where(or_(*(queued.c.state == state for state in _ALIVE)))
     .order_by(queued.c.seq)
 )
+_EARLIER = (
+    select(undecided.c.message_id)
+    .where(undecided.c.state == WAITING, undecided.c.queue_job_id == queued.c.id)
+    .where(or_(*(queued.c.state == state for state in _ALIVE)))
+    .where(queued.c.seq < select(_SELF.c.seq).where(_SELF.c.id == bindparam("the_job")).scalar_subquery())
+    .limit(1)
+)
+_BEHIND = Prepared(_EARLIER.where(undecided.c.backfill_job_id == bindparam("the_backfill")))
+_BEHIND_LIVE = Prepared(_EARLIER.where(undecided.c.backfill_job_id.is_(None)))
 _TAKE_OFF = Prepared(delete(undecided).where(_HERE).returning(undecided.c.state))
 
 
@@ -231,9 +240,3 @@ def judged(tx: Tx, job_id: str) -> JudgedMail:
         left_alone=by_source["none"],
         for_review=for_review,
     )
-
-
-def _in_line(job_id: str | None) -> ColumnElement[bool]:
-    line = undecided.c.backfill_job_id.is_(None) if job_id is None else undecided.c.backfill_job_id == job_id
-    alive = and_(undecided.c.queue_job_id == queued.c.id, queued.c.state.in_(_ALIVE))
-    return and_(undecided.c.state == WAITING, line, alive)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
@@ -48,10 +48,11 @@ class Features:
         return array("q", self.hashes).tobytes()
 
 
-def unpack(data: bytes) -> tuple[int, ...]:
+def unpack(data: bytes) -> Sequence[int]:
+    """As an array: a fit holds thousands of messages, each with dozens of hashes, at once."""
     found = array("q")
     found.frombytes(data)
-    return tuple(found)
+    return found
 
 
 def features_of(facts: MessageFacts, key: bytes) -> Features:

@@ -42,18 +42,22 @@ class LinearModel:
     """By hashed fact, the sum of its squared slopes so far."""
 
     def guess(self, hashes: Sequence[int]) -> Guess | None:
+        return self.guess_by(self.scores(hashes))
+
+    def guess_by(self, scores: Sequence[float]) -> Guess | None:
         if not self.answers:
             return None
-        scores = self._scores(hashes)
         best = max(range(len(scores)), key=scores.__getitem__)
         others = [score for place, score in enumerate(scores) if place != best]
         return Guess(self.answers[best], scores[best] - max(others) if others else 0.0)
 
-    def learn(self, hashes: Sequence[int], answer: str) -> None:
+    def learn(self, hashes: Sequence[int], answer: str, scores: Sequence[float] | None = None) -> None:
+        """`scores` are those of these facts, where the caller has them."""
         place = self._place(answer)
         if place is None:
             return
-        slopes = _softmax(self._scores(hashes))
+        known = self.scores(hashes) if scores is None else scores
+        slopes = _softmax([*known, *[0.0] * (len(self.answers) - len(known))])
         slopes[place] -= 1.0
         square = sum(slope * slope for slope in slopes)
         for each in (_BIAS, *hashes):
@@ -80,7 +84,7 @@ class LinearModel:
                 found[kind] = found.get(kind, 0.0) + weights[place] - sum(weights) / len(self.answers)
         return found
 
-    def _scores(self, hashes: Sequence[int]) -> list[float]:
+    def scores(self, hashes: Sequence[int]) -> list[float]:
         scores = [0.0] * len(self.answers)
         known = self._weights
         for each in (_BIAS, *hashes):
@@ -193,7 +197,7 @@ OWNER_WEIGHT = 3
 @dataclass(frozen=True, slots=True)
 class Label:
     seq: int
-    facts: tuple[int, ...]
+    facts: Sequence[int]
     answer: str
     by_owner: bool = False
 
@@ -224,9 +228,14 @@ class Learned:
     def take(self, labels: Iterable[Label]) -> None:
         """Learn what came since."""
         for label in labels:
-            for _ in range(OWNER_WEIGHT if label.by_owner else 1):
-                self.model.learn(label.facts, label.answer)
-            self.seq = max(self.seq, label.seq)
+            self.take_one(label)
+
+    def take_one(self, label: Label, scores: Sequence[float] | None = None) -> None:
+        """`scores` are the model's for its facts, where the caller has them."""
+        self.model.learn(label.facts, label.answer, scores)
+        for _ in range(OWNER_WEIGHT - 1 if label.by_owner else 0):
+            self.model.learn(label.facts, label.answer)
+        self.seq = max(self.seq, label.seq)
 
     def _worth(self, hashes: Sequence[int], margin: float) -> float:
         """A margin counts less, the less of the message is known: what never occurred says nothing either way."""
@@ -238,10 +247,11 @@ def refitted(labels: Sequence[Label]) -> Learned:
     calibrated."""
     learned, guesses = Learned(), list[tuple[float, bool]]()
     for label in labels:
-        guess = learned.model.guess(label.facts)
+        scores = learned.model.scores(label.facts)
+        guess = learned.model.guess_by(scores)
         if guess is not None:
             guesses.append((learned._worth(label.facts, guess.margin), guess.answer == label.answer))
-        learned.take([label])
+        learned.take_one(label, scores)
     learned.calibration = calibrated(guesses)
     return learned
 

@@ -17,8 +17,8 @@ from sqlalchemy import select
 
 from postroom import kill_switch
 from postroom.accounts.account_jobs import account_of
-from postroom.db import Database, Tx
-from postroom.db.tables.triage import directions, model_rules
+from postroom.db import Database, Prepared, Tx
+from postroom.db.tables.triage import model_rules
 from postroom.domain.jobs import LEARNING_FIT
 from postroom.domain.money import Micros
 from postroom.queue import JobContext, JobQueue, NewJob
@@ -29,6 +29,7 @@ from postroom.triage import records
 from postroom.triage.briefing import briefing_for, contacts_among
 from postroom.triage.choices import ModelChoice
 from postroom.triage.decision import DecidedBy, Decision
+from postroom.triage.guidance import directions_in_force
 from postroom.triage.learning import rights, store
 from postroom.triage.learning.features import Features, features_of, hashed
 from postroom.triage.learning.learner import Label, Learned, Opinion, is_due, refitted
@@ -123,23 +124,31 @@ class LearnedTriage:
         """None where it is switched off, or the message is of no account. `wanted` are the earlier messages of the
         conversation that count."""
         account_id = message.account_id
-        if account_id is None or not await database.read(self.is_on):
+        if account_id is None:
             return None
-        learned = self._updated(account_id, await database.read(lambda tx: self._news(tx, account_id)))
+        is_on, news = await database.read(
+            lambda tx: tx.shared(("news", account_id), lambda: self._news(tx, account_id))
+        )
+        if not is_on:
+            return None
+        learned = self._updated(account_id, news)
         features = features_of(message.facts, self._key.of(account_id))
         opinion = None if learned is None else learned.opinion(features)
         return await database.read(lambda tx: self._considered(tx, message, wanted, features, opinion))
 
-    def _news(self, tx: Tx, account_id: str) -> _News | None:
+    def _news(self, tx: Tx, account_id: str) -> tuple[bool, _News | None]:
+        """Whether it is on at all, and then what is new."""
+        if not self.is_on(tx):
+            return False, None
         state = store.find_learner(tx, account_id)
         if state is None or state.key_id != self._key.id:
-            return None
+            return True, None
         known = self._known.get(account_id)
         is_current = known is not None and known.fitted_seq == state.fitted_seq and known.learned.seq <= state.last_seq
         fitted = None if is_current else store.load_learned(tx, account_id)
         seq = fitted.seq if fitted is not None else known.learned.seq if known is not None else 0
         labels = store.labels_after(tx, account_id, seq) if seq < state.last_seq else []
-        return _News(fitted, labels, state.fitted_seq)
+        return True, _News(fitted, labels, state.fitted_seq)
 
     def _updated(self, account_id: str, news: _News | None) -> Learned | None:
         """Without waiting for anything: another message may be considered at the same time."""
@@ -156,7 +165,8 @@ class LearnedTriage:
     ) -> Consideration:
         account_id = str(message.account_id)
         key, briefing = self._key.of(account_id), briefing_for(tx, message, wanted)
-        about, teacher = self._circumstances(tx, message, briefing), self._teacher(tx)
+        about = self._circumstances(tx, message, briefing)
+        teacher = tx.shared("teacher", lambda: self._teacher(tx))
         kind = None if about.vouched_for is None else hashed(key, f"domain:{about.vouched_for}")
         if opinion is None or not self._is_sure(tx, account_id, opinion, about, kind, briefing):
             return Consideration(features, about, kind, teacher, opinion)
@@ -242,8 +252,8 @@ class LearnedTriage:
 
     def _teacher(self, tx: Tx) -> str:
         """Who answers, and by which instructions: where either changes, so may the answers."""
-        spoken = [row.text for row in tx.execute(_DIRECTIONS)]
-        spoken += [f"{row.scope} {row.scope_ref} {row.name} {row.text}" for row in tx.execute(_GUIDANCE)]
+        spoken = list(directions_in_force(tx))  # shared
+        spoken += [f"{row.scope} {row.scope_ref} {row.name} {row.text}" for row in tx.run(_GUIDANCE, {})]
         return hashlib.sha256("\0".join([str(self._model.name), *spoken]).encode()).hexdigest()[:16]
 
     def _example(self, message: TriageMessage, considered: Consideration, held_out: bool) -> NewExample:
@@ -261,8 +271,7 @@ class LearnedTriage:
         )
 
 
-_DIRECTIONS = select(directions.c.text).where(directions.c.enabled).order_by(directions.c.position, directions.c.id)
-_GUIDANCE = select(model_rules).where(model_rules.c.enabled).order_by(model_rules.c.name)
+_GUIDANCE = Prepared(select(model_rules).where(model_rules.c.enabled).order_by(model_rules.c.name))
 
 
 def enqueue_fit(tx: Tx, queue: JobQueue, account_id: str) -> None:

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Row, delete, func, select, update
+from sqlalchemy import Row, bindparam, delete, func, select, update
 
-from postroom.db import Tx
-from postroom.db.database import insert
+from postroom.db import Dialect, Prepared, Tx
+from postroom.db.database import insert_for
 from postroom.db.tables.learning import learned_examples, learned_rights, learners
 from postroom.domain.ids import new_id
 from postroom.domain.money import Micros
@@ -68,12 +69,68 @@ class NewExample:
     labels_then: Sequence[str]
 
 
+# Made once: to build a statement takes longer than to run it.
 _STATE = [column for column in learners.c if column.name not in ("model", "calibration")]
+_MINE = learners.c.account_id == bindparam("account")
+_FIND = Prepared(select(*_STATE).where(_MINE))
+_LOAD = Prepared(select(learners.c.model, learners.c.calibration, learners.c.fitted_seq).where(_MINE))
+_NEXT_SEQ = Prepared(
+    update(learners).where(_MINE).values(last_seq=learners.c.last_seq + 1).returning(learners.c.last_seq)
+)
+_COUNT_ASKED = Prepared(
+    update(learners)
+    .where(_MINE)
+    .values(
+        asked=learners.c.asked + 1,
+        asked_microdollars=learners.c.asked_microdollars + bindparam("cost"),
+    )
+)
+_EXAMPLES = learned_examples.c
+_LABELS_AFTER = Prepared(
+    select(_EXAMPLES.seq, _EXAMPLES.facts, _EXAMPLES.answer, _EXAMPLES.source)
+    .where(_EXAMPLES.account_id == bindparam("account"), _EXAMPLES.seq > bindparam("after"))
+    .order_by(_EXAMPLES.seq)
+)
+_OF_KIND = (
+    select(_EXAMPLES.id)
+    .where(_EXAMPLES.account_id == bindparam("account"), _EXAMPLES.kind == bindparam("the_kind"))
+    .where(_EXAMPLES.answer == bindparam("the_answer"))
+    .limit(bindparam("most"))
+)
+_COUNT_KIND = Prepared(select(func.count().label("number")).select_from(_OF_KIND.subquery()))
+_LABEL = Prepared(update(learned_examples).where(_EXAMPLES.id == bindparam("the_example"), _EXAMPLES.teachable))
+_RIGHT = (learned_rights.c.account_id == bindparam("account")) & (learned_rights.c.answer == bindparam("the_answer"))
+_FIND_RIGHT = Prepared(select(learned_rights).where(_RIGHT))
+_CHANGE_RIGHT = Prepared(update(learned_rights).where(_RIGHT))
+_COUNT_DECIDED = Prepared(
+    update(learned_rights)
+    .where(_RIGHT)
+    .values(
+        decided=learned_rights.c.decided + 1,
+        saved_microdollars=learned_rights.c.saved_microdollars + bindparam("saved"),
+    )
+)
+
+
+@cache
+def _add_learner(dialect: Dialect) -> Prepared:
+    return Prepared(insert_for(dialect, learners).on_conflict_do_nothing(index_elements=["account_id"]))
+
+
+@cache
+def _add_example_once(dialect: Dialect) -> Prepared:
+    once = insert_for(dialect, learned_examples).on_conflict_do_nothing(index_elements=["message_id"])
+    return Prepared(once.returning(learned_examples.c.id))
+
+
+@cache
+def _add_right(dialect: Dialect) -> Prepared:
+    return Prepared(insert_for(dialect, learned_rights).on_conflict_do_nothing(index_elements=["account_id", "answer"]))
 
 
 def find_learner(tx: Tx, account_id: str) -> LearnerState | None:
-    row = tx.execute(select(*_STATE).where(learners.c.account_id == account_id)).one_or_none()
-    return None if row is None else _state(row)
+    rows = tx.run(_FIND, {"account": account_id})
+    return _state(rows[0]) if rows else None
 
 
 def all_learners(tx: Tx) -> dict[str, LearnerState]:
@@ -95,10 +152,10 @@ def _state(row: Row[Any]) -> LearnerState:
 
 def load_learned(tx: Tx, account_id: str) -> Learned:
     """As it was last fitted."""
-    query = select(learners.c.model, learners.c.calibration, learners.c.fitted_seq)
-    row = tx.execute(query.where(learners.c.account_id == account_id)).one_or_none()
-    if row is None or row.model is None:
+    rows = tx.run(_LOAD, {"account": account_id})
+    if not rows or rows[0].model is None:
         return Learned()
+    [row] = rows
     return Learned(LinearModel.from_bytes(row.model), Calibration.from_json(row.calibration), row.fitted_seq)
 
 
@@ -106,12 +163,13 @@ def open_learner(tx: Tx, account_id: str, key_id: str, teacher: str | None, now:
     """Make the account's row if it has none. Under another key nothing that was learned can be recognised, and it is
     forgotten; with another teacher every right has to be earned anew."""
     row = {"account_id": account_id, "key_id": key_id, "teacher": teacher, "verdicts_until": new_id()}
-    new = insert(tx, learners).values(row)
-    tx.execute(new.on_conflict_do_nothing(index_elements=["account_id"]))
     state = find_learner(tx, account_id)
+    if state is None:
+        tx.run(_add_learner(tx.dialect), row)
+        state = find_learner(tx, account_id)
     if state is not None and state.key_id != key_id:
         forget(tx, account_id)
-        tx.execute(new)
+        tx.run(_add_learner(tx.dialect), row)
     elif state is not None and teacher is not None and state.teacher != teacher:
         tx.execute(update(learners).where(learners.c.account_id == account_id).values(teacher=teacher))
         back = {"state": RightState.SHADOW, "recent": "", "since": now}
@@ -126,19 +184,17 @@ def forget(tx: Tx, account_id: str) -> None:
 
 def labels_after(tx: Tx, account_id: str, seq: int) -> list[Label]:
     """In the order in which they came."""
-    columns = learned_examples.c
-    query = select(columns.seq, columns.facts, columns.answer, columns.source)
-    query = query.where(columns.account_id == account_id, columns.seq > seq).order_by(columns.seq)
-    return [Label(row.seq, unpack(row.facts), row.answer, row.source == LabelSource.OWNER) for row in tx.execute(query)]
+    rows = tx.run(_LABELS_AFTER, {"account": account_id, "after": seq})
+    return [Label(row.seq, unpack(row.facts), row.answer, row.source == LabelSource.OWNER) for row in rows]
 
 
 def count_kind(tx: Tx, account_id: str, kind: int | None, answer: str, most: int) -> int:
     """How often mail of this authenticated domain got this answer, counted up to `most`."""
     if kind is None:
         return 0
-    columns = learned_examples.c
-    some = select(columns.id).where(columns.account_id == account_id, columns.kind == kind, columns.answer == answer)
-    return int(tx.execute(select(func.count()).select_from(some.limit(most).subquery())).scalar_one())
+    which = {"account": account_id, "the_kind": kind, "the_answer": answer, "most": most}
+    [row] = tx.run(_COUNT_KIND, which)
+    return int(row.number)
 
 
 def add_example(tx: Tx, example: NewExample, now: datetime) -> str | None:
@@ -156,16 +212,13 @@ def add_example(tx: Tx, example: NewExample, now: datetime) -> str | None:
         "labels_then": list(example.labels_then),
         "created_at": now,
     }
-    written = insert(tx, learned_examples).values(row).on_conflict_do_nothing(index_elements=["message_id"])
-    found = tx.execute(written.returning(learned_examples.c.id)).first()
-    return None if found is None else str(found.id)
+    found = tx.run(_add_example_once(tx.dialect), row)
+    return str(found[0].id) if found else None
 
 
 def label_example(tx: Tx, account_id: str, example_id: str, answer: str, source: LabelSource) -> None:
-    seq = update(learners).where(learners.c.account_id == account_id).values(last_seq=learners.c.last_seq + 1)
-    number = tx.execute(seq.returning(learners.c.last_seq)).scalar_one()
-    change = update(learned_examples).where(learned_examples.c.id == example_id, learned_examples.c.teachable)
-    tx.execute(change.values(answer=answer, source=source, seq=number))
+    [row] = tx.run(_NEXT_SEQ, {"account": account_id})
+    tx.run(_LABEL, {"the_example": example_id, "answer": answer, "source": source, "seq": row.last_seq})
 
 
 def label_by_owner(tx: Tx, message_id: str, answer: str) -> bool:
@@ -180,50 +233,42 @@ def label_by_owner(tx: Tx, message_id: str, answer: str) -> bool:
 
 
 def right_to(tx: Tx, account_id: str, answer: str) -> Right:
-    mine = (learned_rights.c.account_id == account_id) & (learned_rights.c.answer == answer)
-    row = tx.execute(select(learned_rights.c.state, learned_rights.c.recent).where(mine)).one_or_none()
-    return Right() if row is None else Right(RightState(row.state), row.recent)
+    rows = tx.run(_FIND_RIGHT, {"account": account_id, "the_answer": answer})
+    return Right(RightState(rows[0].state), rows[0].recent) if rows else Right()
 
 
 def compare(tx: Tx, account_id: str, answer: str, agreed: bool, now: datetime) -> Right:
     """Count one held-out comparison, and give the right as it stands after it."""
     _ensure_right(tx, account_id, answer, now)
-    mine = (learned_rights.c.account_id == account_id) & (learned_rights.c.answer == answer)
-    row = tx.execute(tx.locking(select(learned_rights).where(mine))).one()
+    mine = {"account": account_id, "the_answer": answer}
+    [row] = tx.run(_FIND_RIGHT, mine, lock=True)
     before = Right(RightState(row.state), row.recent)
     after = before.after(agreed, hides=hides(answer))
     total, different = ("checked", "check_differed") if before.may_decide else ("compared", "differed")
     values: dict[str, Any] = {
         "state": after.state,
         "recent": after.recent,
-        total: row._mapping[total] + 1,
-        different: row._mapping[different] + (not agreed),
+        total: getattr(row, total) + 1,
+        different: getattr(row, different) + (not agreed),
     }
     if after.state is not before.state:
         values["since"] = now
-    tx.execute(update(learned_rights).where(mine).values(**values))
+    tx.run(_CHANGE_RIGHT, mine | values)
     return after
 
 
 def count_decided(tx: Tx, account_id: str, answer: str, saved: Micros, now: datetime) -> None:
     _ensure_right(tx, account_id, answer, now)
-    mine = (learned_rights.c.account_id == account_id) & (learned_rights.c.answer == answer)
-    more = {
-        "decided": learned_rights.c.decided + 1,
-        "saved_microdollars": learned_rights.c.saved_microdollars + saved,
-    }
-    tx.execute(update(learned_rights).where(mine).values(**more))
+    tx.run(_COUNT_DECIDED, {"account": account_id, "the_answer": answer, "saved": saved})
 
 
 def count_asked(tx: Tx, account_id: str, cost: Micros) -> None:
-    more = {"asked": learners.c.asked + 1, "asked_microdollars": learners.c.asked_microdollars + cost}
-    tx.execute(update(learners).where(learners.c.account_id == account_id).values(**more))
+    tx.run(_COUNT_ASKED, {"account": account_id, "cost": cost})
 
 
 def _ensure_right(tx: Tx, account_id: str, answer: str, now: datetime) -> None:
     row = {"account_id": account_id, "answer": answer, "state": RightState.SHADOW, "recent": "", "since": now}
-    new = insert(tx, learned_rights).values(row)
-    tx.execute(new.on_conflict_do_nothing(index_elements=["account_id", "answer"]))
+    tx.run(_add_right(tx.dialect), row)
 
 
 def save_fit(tx: Tx, account_id: str, learned: Learned, now: datetime) -> None:
