@@ -19,7 +19,7 @@ from postroom.domain.ids import new_id
 from postroom.queue import CancelOutcome, JobContext, JobQueue, JobState, LeaseLost, NewJob, retention
 from postroom.queue.claims import Claimant
 from postroom.queue.retention import Retention, prune
-from postroom.queue.sql import bind_ids, statements
+from postroom.queue.sql import bind_ids, heads, statements
 from postroom.settings import DatabaseSettings, WorkerSettings
 from tests.support.queues import (
     CATALOGUE,
@@ -180,14 +180,14 @@ async def test_a_claim_reads_the_index_of_ready_jobs_whatever_else_there_is(
 ) -> None:
     queue = make_queue(database, clock)
     await queue.enqueue(*(NewJob("noop") for _ in range(500)))
-    heads = statements(database.dialect).heads
+    read_heads, parameters = heads(database.dialect, 10)[0]
     explain = "EXPLAIN " if database.dialect == "postgresql" else "EXPLAIN QUERY PLAN "
 
     def plan(tx: Tx) -> str:
         if database.dialect == "postgresql":
             tx.rows("ANALYZE jobs")
             tx.rows("SET LOCAL enable_seqscan = off")
-        return str(tx.rows(explain + heads, {"limit": 10}))
+        return str(tx.rows(explain + read_heads, parameters))
 
     shown = await database.write(plan)
     assert shown.count("jobs_ready_idx") == 9
