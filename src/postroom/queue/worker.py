@@ -159,7 +159,7 @@ class Worker:
         self._limits = _TimeLimits(self._runs)
         self._settlements: list[tuple[ClaimedJob, Settlement]] = []
         self._first = QueueName.LIVE
-        self._settles_apart = queue.database.writes_at_once
+        self._settles_apart = False
         self._last_fence = 0
         self._width = Width(self._settings.concurrency, shares=not queue.database.writes_at_once)
         self._changed = asyncio.Event()
@@ -320,10 +320,10 @@ class Worker:
         self._watch(group)
 
     def _look_for_others(self, fence: int) -> None:
-        """Where other workers claim too, which the numbers of our claims tell, they use the server while this one
-        waits: two transactions of ours would only cost more than one, and a second connection."""
-        alone = fence == self._last_fence + 1
-        self._settles_apart = alone and self._queue.database.writes_at_once
+        """Whether other workers claim too: each claim on PostgreSQL has the next number. They keep the server busy
+        while this one waits, so that a second transaction, on a second connection, would cost more and gain nothing."""
+        is_alone = fence == self._last_fence + 1
+        self._settles_apart = is_alone and self._queue.database.writes_at_once
         self._last_fence = fence
 
     def _offer_slot(self, job_id: str) -> bool:
