@@ -21,7 +21,7 @@ from postroom.domain.terms import Tier
 from postroom.queue.job import FINISHED, ClaimedJob, QueueName, Settlement
 from postroom.queue.marks import Marks
 from postroom.queue.plan import Heads, Pick, Row, Slots, StarvationGuard, plan
-from postroom.queue.sql import LINES, Statements, bind_ids, statements
+from postroom.queue.sql import LINES, Statements, bind_ids, heads, statements
 
 _ABSURD_LEASES = 10
 
@@ -67,25 +67,29 @@ class Claimant:
         held: Collection[str] = (),
     ) -> ClaimTurn:
         """Write the settlements, then fill the free slots (`None`: claim nothing). `held`: what is still under way."""
-        refused = settle_within(tx, settlements, now, commit=slots is None) if settlements else set()
+        settling = _settling(tx, settlements, now)
         if slots is None:
-            return ClaimTurn(refused=refused)
+            return ClaimTurn(refused=_refused(settlements, tx.batch(*settling, commit=True)))
         sql = statements(tx.dialect)
+        read_heads, most = heads(tx.dialect, slots.free)
         # The guards come first: what they are locked for is read after that.
         stale, ripe = self._stale(tx, now, held), {"now": bind_time(tx.dialect, now)}
-        guards, *found, _, [(next_ripe, *xids)], heads = tx.batch(
+        answers = tx.batch(
+            *settling,
             (sql.guards, {}),
             *([(sql.take_marks_back, {})] if recover and self.marks is not None and self.marks.start_over() else ()),
             *([(text, stale) for text in sql.recover] if recover else ()),
             (sql.promote, ripe),
             (sql.next_ripe, {}),
-            (sql.heads, {"limit": slots.free}),
+            read_heads,
         )
+        guards, *found, _, [(next_ripe, *xids)], first = answers[len(settling) :]
         recovered = [RecoveredJob(job_id, kind, JobState(state), why) for job_id, kind, state, why in chain(*found)]
         runs = {QueueName(queue): StarvationGuard(self.guard_limit, runs[:2]) for queue, *runs in guards}
         if self.marks is not None:
             self.marks.see(tx, guards[0][-1], *xids)
-        claimed = self._claim(tx, sql, now, slots, runs, sorted(heads))
+        claimed = self._claim(tx, sql, now, slots, runs, sorted(first), most)
+        refused = _refused(settlements, answers[: len(settling)])
         return ClaimTurn(claimed, refused, recovered, read_time(next_ripe))
 
     def heartbeat(self, tx: Tx, now: datetime, jobs: Iterable[ClaimedJob]) -> set[str]:
@@ -114,10 +118,12 @@ class Claimant:
         now: datetime,
         slots: Slots,
         guards: Mapping[QueueName, StarvationGuard],
-        heads: Sequence[Any],
+        first: Sequence[Any],
+        most: int,
     ) -> list[tuple[Pick, ClaimedJob]]:
+        """`first`: the first jobs of each line, at most so many of one."""
         before = {queue: list(guard.runs) for queue, guard in guards.items()}
-        picks = plan(slots, _lines(heads), guards)
+        picks = plan(slots, _lines(first), guards)
         if not picks:
             return []
         moved = [(queue, guard.runs) for queue, guard in guards.items() if guard.runs != before[queue]]
@@ -126,7 +132,7 @@ class Claimant:
             for queue, (high, interactive) in moved
         ]
         if self.marks is not None:
-            for line, value in self.marks.moves(heads, picks, slots.free):
+            for line, value in self.marks.moves(first, picks, most):
                 moves.append((sql.move_mark, {"line": line, "value": value, "step": self.marks.step}))
         ids = bind_ids(tx.dialect, [pick.row for pick in picks])
         claim = {"ids": ids, "worker_id": self.worker_id, **self._lease_from(tx, now)}
@@ -136,9 +142,9 @@ class Claimant:
         return [(pick, _claimed_job(pick, rows[pick.row], waited)) for pick in picks if pick.row in rows]
 
 
-def _lines(heads: Sequence[Any]) -> Heads:
+def _lines(first: Sequence[Any]) -> Heads:
     lines: dict[tuple[QueueName, Tier], list[Row]] = {line: [] for line in LINES}
-    for line, _, _, row in heads:
+    for line, _, _, row in first:
         lines[LINES[line]].append(row)
     return lines
 
@@ -167,11 +173,12 @@ def _since(queued_at: datetime | str, not_before: datetime | str | None) -> date
     return max(moments)
 
 
-def settle_within(
-    tx: Tx, settlements: Sequence[tuple[ClaimedJob, Settlement]], now: datetime, *, commit: bool = False
-) -> set[str]:
-    """Write what became of these jobs; returns the ids that were refused, because their claim is no longer in force.
-    `commit`: it is the last of the transaction."""
+def settle_within(tx: Tx, settlements: Sequence[tuple[ClaimedJob, Settlement]], now: datetime) -> set[str]:
+    """Write what became of these jobs; returns the ids that were refused, because their claim is no longer in force."""
+    return _refused(settlements, tx.batch(*_settling(tx, settlements, now)))
+
+
+def _settling(tx: Tx, settlements: Sequence[tuple[ClaimedJob, Settlement]], now: datetime) -> list[Statement]:
     sql = statements(tx.dialect)
     moment = bind_time(tx.dialect, now)
     completed: dict[tuple[int, str | None], list[str]] = {}
@@ -190,8 +197,12 @@ def settle_within(
         rows = json.dumps([_settled_row(job, settlement, now) for job, settlement in others])
         ids = bind_ids(tx.dialect, [job.id for job, _ in others])
         writes.append((sql.settle, {"rows": rows, "ids": ids, "now": moment}))
-    written = {job_id for rows in tx.batch(*writes, commit=commit) for (job_id,) in rows}
-    return {job.id for job, _ in settlements} - written
+    return writes
+
+
+def _refused(settlements: Iterable[tuple[ClaimedJob, Settlement]], answers: Iterable[Sequence[Any]]) -> set[str]:
+    """Those of which no statement has returned the id."""
+    return {job.id for job, _ in settlements} - {job_id for rows in answers for (job_id,) in rows}
 
 
 def _settled_row(job: ClaimedJob, settlement: Settlement, now: datetime) -> dict[str, Any]:

@@ -104,9 +104,8 @@ class Width:
     def offers_slot(self, queue: QueueName, holders: Counter[QueueName]) -> bool:
         """Whether a job of this queue may hold a slot beside so many of each queue. If not, jobs that wait are met: no
         more are taken in advance."""
-        of_history = holders[QueueName.HISTORY]
         is_free = sum(holders.values()) < self._slots and (
-            queue is not QueueName.HISTORY or of_history < self._slots - self.kept_from_history
+            queue is not QueueName.HISTORY or holders[queue] < self._slots - self.kept_from_history
         )
         if not is_free:
             self.jobs, self._calm = self._slots, 0

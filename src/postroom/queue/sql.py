@@ -102,7 +102,7 @@ _HEAD = """
     SELECT * FROM (
         SELECT {line} AS line, -priority AS rank, seq, {row} AS row_id FROM jobs
         WHERE queue_name = '{queue}' AND policy_tier = '{tier}' AND state = 'queued' AND ready{from_mark}
-        ORDER BY priority DESC, seq LIMIT :limit
+        ORDER BY priority DESC, seq LIMIT {limit}
     ) AS {queue}_{tier}"""
 _DEPTH = """
     SELECT '{queue}', '{tier}', count(*) FROM jobs
@@ -269,7 +269,6 @@ class Statements:
     enqueue: str
     guards: str
     set_guard: str
-    heads: str
     claim: tuple[str, ...]
     """To be run one after the other; the first returns the claimed rows."""
     complete: str
@@ -300,7 +299,6 @@ def statements(dialect: Dialect) -> Statements:
         "enqueue": _ENQUEUE.format(records=_records(dialect, _ENQUEUE_COLUMNS)),
         "guards": _guards(dialect),
         "set_guard": _SET_GUARD,
-        "heads": _for_each_line(dialect, _HEAD),
         "depth": _for_each_line(dialect, _DEPTH),
         "complete": _COMPLETE.format(among_ids=among_ids),
         "settle": _SETTLE.format(records=_records(dialect, _SETTLE_COLUMNS), among_ids=among_ids),
@@ -329,7 +327,24 @@ def statements(dialect: Dialect) -> Statements:
     )
 
 
-def _for_each_line(dialect: Dialect, query: str) -> str:
+def heads(dialect: Dialect, count: int) -> tuple[database.Statement, int]:
+    """The statement that reads the first jobs of each line, at least so many; and how many of a line it reads at most.
+
+    For PostgreSQL the number is part of the text, and one of a few: a statement without parameters is planned once for
+    a connection. With one, this longest of all statements was planned a dozen times, and then as if most were read.
+    """
+    if dialect is Dialect.SQLITE:
+        return (_heads(dialect, ":limit"), {"limit": count}), count
+    most = 1 << (count - 1).bit_length()
+    return (_heads(dialect, str(most)), {}), most
+
+
+@cache
+def _heads(dialect: Dialect, limit: str) -> str:
+    return database.driver_sql(dialect, _for_each_line(dialect, _HEAD, limit=limit))
+
+
+def _for_each_line(dialect: Dialect, query: str, **values: str) -> str:
     is_postgres = dialect is Dialect.POSTGRESQL
     return "\n    UNION ALL".join(
         query.format(
@@ -338,6 +353,7 @@ def _for_each_line(dialect: Dialect, query: str) -> str:
             queue=queue,
             tier=tier,
             from_mark=_FROM_MARK.format(column="seq", line=mark_name(queue, tier)) if is_postgres else "",
+            **values,
         )
         for line, (queue, tier) in enumerate(LINES)
     )

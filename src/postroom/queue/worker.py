@@ -2,7 +2,8 @@
 
 One coroutine, `_serve`, talks to the database about jobs: each of its turns writes all outcomes that have gathered and
 fills the slots that are free. Everything else only tells it that something changed. Where the database can do both at
-once, many outcomes are written on a connection of their own, while the next jobs are claimed.
+once, and no other worker claims jobs, many outcomes are written on a connection of their own, while the next jobs are
+claimed.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ _LONGEST_NAP_S = 60.0
 _RECOVER_EVERY_S = 1.0
 _MOST_CLAIMED_AT_ONCE = 250
 _SETTLED_APART = 50
-"""So many outcomes are written beside the claim and not before it, where the database can do both at once."""
+"""So many outcomes are written beside the claim and not before it, where the database can do both at once, and no other
+worker claims."""
 _FIRST_RUNNERS = 8
 _BEGUN_IN_A_ROW = 32
 """After so many short attempts the event loop turns, so that the next jobs are claimed while these run."""
@@ -157,6 +159,8 @@ class Worker:
         self._limits = _TimeLimits(self._runs)
         self._settlements: list[tuple[ClaimedJob, Settlement]] = []
         self._first = QueueName.LIVE
+        self._settles_apart = False
+        self._last_fence = 0
         self._width = Width(self._settings.concurrency, shares=not queue.database.writes_at_once)
         self._changed = asyncio.Event()
         self._doubt = asyncio.Event()  # a lease may be gone: look now
@@ -249,7 +253,7 @@ class Worker:
         settlements, self._settlements = self._settlements, []
         if not settlements and slots is None:
             return ClaimTurn()
-        if slots is None or len(settlements) < _SETTLED_APART or not self._queue.database.writes_at_once:
+        if slots is None or len(settlements) < _SETTLED_APART or not self._settles_apart:
             return await self._write_turn(settlements, slots)
         settling = [job.id for job, _ in settlements]
         settled, turn = await asyncio.gather(
@@ -299,6 +303,7 @@ class Worker:
         """`free`: how many were asked for."""
         if turn.claimed:
             self._first = first_after(pick for pick, _ in turn.claimed)
+            self._look_for_others(turn.claimed[0][1].fence)
         are_brief = [job.type in self._brief for _, job in turn.claimed]
         self._width.claimed(free, are_brief, self._holders.total())
         for (_, job), is_brief in zip(turn.claimed, are_brief, strict=True):
@@ -313,6 +318,13 @@ class Worker:
                 self._ended(run, Interrupted())
         self._add_runners(group, _FIRST_RUNNERS)
         self._watch(group)
+
+    def _look_for_others(self, fence: int) -> None:
+        """Whether other workers claim too: each claim on PostgreSQL has the next number. They keep the server busy
+        while this one waits, so that a second transaction, on a second connection, would cost more and gain nothing."""
+        is_alone = fence == self._last_fence + 1
+        self._settles_apart = is_alone and self._queue.database.writes_at_once
+        self._last_fence = fence
 
     def _offer_slot(self, job_id: str) -> bool:
         """Whether this run holds a slot from now on. One that the worker has let go of needs none."""

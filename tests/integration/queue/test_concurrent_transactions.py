@@ -19,7 +19,7 @@ from postroom.domain.ids import new_id
 from postroom.queue import CancelOutcome, JobContext, JobQueue, JobState, LeaseLost, NewJob, retention
 from postroom.queue.claims import Claimant
 from postroom.queue.retention import Retention, prune
-from postroom.queue.sql import bind_ids, statements
+from postroom.queue.sql import bind_ids, heads, statements
 from postroom.settings import DatabaseSettings, WorkerSettings
 from tests.support.queues import (
     CATALOGUE,
@@ -180,14 +180,14 @@ async def test_a_claim_reads_the_index_of_ready_jobs_whatever_else_there_is(
 ) -> None:
     queue = make_queue(database, clock)
     await queue.enqueue(*(NewJob("noop") for _ in range(500)))
-    heads = statements(database.dialect).heads
+    read_heads, parameters = heads(database.dialect, 10)[0]
     explain = "EXPLAIN " if database.dialect == "postgresql" else "EXPLAIN QUERY PLAN "
 
     def plan(tx: Tx) -> str:
         if database.dialect == "postgresql":
             tx.rows("ANALYZE jobs")
             tx.rows("SET LOCAL enable_seqscan = off")
-        return str(tx.rows(explain + heads, {"limit": 10}))
+        return str(tx.rows(explain + read_heads, parameters))
 
     shown = await database.write(plan)
     assert shown.count("jobs_ready_idx") == 9
@@ -206,6 +206,36 @@ async def test_many_outcomes_are_written_while_the_next_jobs_are_claimed(
     await run_until_idle(queue, {"noop": noop}, WorkerSettings(concurrency=500))
     assert max(writes) == 2
     assert await count_jobs(queue.database, state=JobState.COMPLETED) == 600
+
+
+@pytest.mark.req("JB-3")
+async def test_outcomes_are_written_with_the_next_claim_where_other_workers_claim_too(
+    queue: JobQueue, rival: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def noop(context: JobContext) -> None:
+        return None
+
+    write = queue.database.write
+
+    async def write_and_be_overtaken(transaction: Any) -> Any:
+        try:
+            return await write(transaction)
+        finally:
+            rival.execute("SELECT nextval('jobs_fence')")  # as a claim does
+
+    monkeypatch.setattr(queue.database, "write", write_and_be_overtaken)
+    await queue.enqueue(*(NewJob("noop") for _ in range(600)))
+    writes = count_writes(queue, monkeypatch)
+    await run_until_idle(queue, {"noop": noop}, WorkerSettings(concurrency=500))
+    assert max(writes) == 1
+    assert await count_jobs(queue.database, state=JobState.COMPLETED) == 600
+
+
+async def test_a_claim_of_any_size_is_one_of_a_few_statements_and_reads_enough(database: Database) -> None:
+    found = {count: heads(database.dialect, count) for count in range(1, 251)}
+    assert all(count <= most < 2 * count for count, (_, most) in found.items())
+    assert len({sql for (sql, _), _ in found.values()}) <= 9
+    assert all(not parameters for (_, parameters), _ in found.values()) or database.dialect != "postgresql"
 
 
 @pytest.mark.parametrize("name", ["claim", "complete", "settle", "held"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +17,7 @@ from postroom.domain.terms import Tier
 from postroom.queue import ClaimedJob, JobQueue, JobState, NewJob, QueueName
 from postroom.queue.job import Settlement
 from postroom.queue.marks import Marks
-from postroom.queue.sql import LINES, mark_name, statements
+from postroom.queue.sql import LINES, heads, mark_name, statements
 from tests.support.queues import LEASE, later, make_queue, take_turn
 
 SQL = statements(Dialect.POSTGRESQL)
@@ -191,19 +191,16 @@ async def test_behind_an_open_transaction_a_claim_does_not_read_what_was_worked_
     await enqueue(queue, 20)
 
     now = queue.clock.now()
-    read: dict[str, dict[str, Any]] = {
-        "heads": {"limit": 10},
-        "depth": {},
-        "recover": {"now": now, "absurd": now + timedelta(days=1), "ids": "{}"},
-    }
-    for name, parameters in read.items():
-        sql = SQL.recover[0] if name == "recover" else getattr(SQL, name)
+    read_heads, _ = heads(Dialect.POSTGRESQL, 10)
+    stale = {"now": now, "absurd": now + timedelta(days=1), "ids": "{}"}
+    read = {"heads": read_heads, "depth": (SQL.depth, {}), "recover": (SQL.recover[0], stale)}
+    for name, (sql, parameters) in read.items():
         from_mark = await pages_read(queue, sql, parameters)
         from_the_start = await pages_read(queue, sql, parameters, before="UPDATE queue_marks SET value = 0")
         assert from_mark * 5 < from_the_start, name
 
 
-async def pages_read(queue: JobQueue, sql: str, parameters: dict[str, Any], before: str = "SELECT 1") -> int:
+async def pages_read(queue: JobQueue, sql: str, parameters: Mapping[str, Any], before: str = "SELECT 1") -> int:
     """How often the statement reads a page. What it changes is rolled back."""
     found: list[int] = []
 
