@@ -106,7 +106,8 @@ def _declared(data: bytes, codec: str, charset: str) -> tuple[str, str | None]:
         except UnicodeDecodeError:
             return _western(data), None
     try:
-        return _without_surrogates(data.decode(codec)), None
+        text = data.decode(codec)
+        return text if codec == _UTF_8 else _without_surrogates(text), None
     except (UnicodeError, ValueError):
         pass
     try:
@@ -146,7 +147,7 @@ def _western(data: bytes) -> str:
 
 
 def _without_surrogates(text: str) -> str:
-    """Some codecs (UTF-7) let lone surrogates through, which nothing after us could store."""
+    """Some codecs (UTF-7, not UTF-8) let lone surrogates through, which nothing after us could store."""
     return _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text) if not text.isascii() else text
 
 

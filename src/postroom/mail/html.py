@@ -31,8 +31,7 @@ _INLINE = (
 _REST_OF_TAG = r"""(?=[\s/>])(?:(?:[^<>"']++|"[^"<]*+"|'[^'<]*+')*+>|[^<>]*+>)"""
 _INLINE_TAG = re.compile(rf"</?(?:{_INLINE}){_REST_OF_TAG}", re.IGNORECASE)
 _TAG = re.compile(rf"<[/!?]?[a-z][a-z0-9:-]{{0,40}}{_REST_OF_TAG}", re.IGNORECASE)
-# A single blank between words, as nearly all are, is left alone.
-_SPACE = re.compile(r"[\s\u200b\u200c\ufeff\u00ad\u034f]{2,}+|[^\S ]|[\u200b\u200c\ufeff\u00ad\u034f]")
+_UNSEEN_SPACES = "\u200b\u200c\ufeff\u00ad\u034f"
 _BREAK = "\ue001"
 _REFERENCE = re.compile(r"&(?:#[0-9]++;?|#[xX][0-9a-fA-F]++;?|[a-zA-Z][a-zA-Z0-9]{1,31}+;?)")
 _LONGEST_REFERENCE = 40
@@ -43,8 +42,10 @@ def html_to_text(markup: str, most: int = MAX_HTML_CHARS) -> str:
     `most` characters, those of its beginning."""
     markup = _UNSEEN.sub(" ", markup[:most])
     markup = _TAG.sub(_BREAK, _INLINE_TAG.sub("", markup))
-    lines = _SPACE.sub(" ", unescape(markup).replace("\0", "")).split(_BREAK)
-    return "\n".join(line for line in map(str.strip, lines) if line)
+    text = unescape(markup).replace("\0", "")
+    for space in _UNSEEN_SPACES:  # one by one: a page has few of them, and a pattern looks at every character
+        text = text.replace(space, " ")
+    return "\n".join(filter(None, [" ".join(line.split()) for line in text.split(_BREAK)]))
 
 
 def unescape(text: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import random
+import re
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -166,6 +168,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "open comments": lambda: of_body(b"text/html", b"<!--" * (250 * K)),
     "open styles": lambda: of_body(b"text/html", b"<style>" * (150 * K)),
     "closing styles": lambda: of_body(b"text/html", b"<style></style " * (70 * K)),
+    "short words": lambda: of_body(b"text/html", b"ab " * (340 * K)),
     "entities": lambda: of_body(b"text/html", b"&#99999999999;&ampx" * (50 * K)),
     "formatting rebuilt in each paragraph": lambda: of_body(
         b"text/html", b"".join(b"<b a=%d>" % n for n in range(10_000)) + b"<p>x" * 10_000
@@ -192,6 +195,21 @@ def test_hostile_mail_costs_little_time_and_memory(name: str) -> None:
 
 def test_html_is_cut_before_it_is_read() -> None:
     assert len(html_to_text("x" * (5 << 20))) == 2 << 20
+
+
+_SPACES = " \t\n\r\x0b\x0c\x1c\x1f\x85\xa0\u1680\u2028\u3000\u200b\u200c\ufeff\u00ad\u034f"
+_PAGE_PIECES = st.sampled_from(
+    [*_SPACES, "a", "word", "\xe9", "\u4e2d", "<p>", "<b>", "&nbsp;", "&#8203;", "\ue001", "\0"]
+)
+
+
+@settings(deadline=None, derandomize=True, max_examples=2_000)
+@given(st.lists(_PAGE_PIECES, max_size=20).map("".join))
+def test_any_run_of_spaces_in_html_is_one_blank_and_none_at_the_ends_of_a_line(page: str) -> None:
+    """Spaces that take no room are spaces too, and a line without a word is none."""
+    plain = html.unescape(page.replace("<b>", "").replace("<p>", "\ue001")).replace("\0", "")
+    lines = [re.sub(rf"[\s{_SPACES}]+", " ", line).strip() for line in plain.split("\ue001")]
+    assert html_to_text(page) == "\n".join(filter(None, lines))
 
 
 _HEADER_PIECES = st.sampled_from(

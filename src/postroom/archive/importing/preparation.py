@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from functools import partial
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -52,7 +53,8 @@ class Preparation:
         self._started = 0
         self._workers: list[PreparingProcess] = []
         self._idle: queue.SimpleQueue[PreparingProcess] = queue.SimpleQueue()
-        self._threads = ThreadPoolExecutor(self.processes, "preparing")
+        # One more than there are processes: the next batch is packed, and the last answer unpacked, while all are busy.
+        self._threads = ThreadPoolExecutor(self.processes + 1, "preparing")
 
     def start(self, batch: Sequence[FoundMessage]) -> PendingBatch:
         self._started += len(batch)
@@ -69,14 +71,15 @@ class Preparation:
             worker.close()
 
     def _prepare_elsewhere(self, batch: Sequence[FoundMessage]) -> list[PreparedEntry]:
+        request = ForkingPickler.dumps((partial(prepare_to_send, self._interpret), batch))
         worker = self._idle.get()
         try:
-            sent = worker.ask(partial(prepare_to_send, self._interpret), batch)
+            answer = worker.exchange(request)
         finally:
             self._idle.put(worker)
         return [
             PreparedEntry(_received(found, incoming, row), failure)
-            for found, (incoming, row, failure) in zip(batch, sent, strict=True)
+            for found, (incoming, row, failure) in zip(batch, ForkingPickler.loads(answer), strict=True)
         ]
 
 
@@ -179,9 +182,13 @@ class PreparingProcess:
 
     def ask(self, work: Callable[[Any], Any], batch: Any) -> Any:
         """What `work`, which is called there, makes of the batch."""
+        return ForkingPickler.loads(self.exchange(ForkingPickler.dumps((work, batch))))
+
+    def exchange(self, request: Any) -> bytes:
+        """The same, of what is packed already, and packed."""
         try:
-            self._connection.send((work, batch))
-            return self._connection.recv()
+            self._connection.send_bytes(request)
+            return self._connection.recv_bytes()
         except (EOFError, OSError) as error:
             raise Retryable("A process that parses mail has died; run the same command again to go on.") from error
 
