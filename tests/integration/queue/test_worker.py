@@ -413,6 +413,7 @@ async def test_jobs_whose_outcome_is_being_written_are_not_taken_back(
     monkeypatch.setattr(database, "writes_at_once", True)
     answers = await queue.enqueue(*(NewJob("noop") for _ in range(60)))
     worker = Worker(queue, {"noop": nothing}, WorkerSettings(concurrency=200))
+    worker._settles_apart = True
     claimed = await claim(queue, 60)
     clock.advance(3_600)
     write, claims_first = database.write, asyncio.Event()
