@@ -104,8 +104,8 @@ T = TypeVar("T")
 
 # A peer that freezes, or whose host is gone, must not keep its locks: the server ends its transaction, and
 # a transaction that waits for a lock gives up and is retried.
+_LIMITS = {"idle_in_transaction_session_timeout": "10s", "lock_timeout": "20s"}
 _CONNECT = {
-    "options": "-c idle_in_transaction_session_timeout=10s -c lock_timeout=20s",
     "connect_timeout": 10,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -143,7 +143,7 @@ class PostgresTx(Tx):
             return [self.rows(*statement) for statement in statements]
         with self._our_errors():
             with self._driver.pipeline():
-                cursors = [self._driver.execute(sql.encode(), parameters) for sql, parameters in statements]
+                cursors = [self._driver.execute(sql.encode(), given, prepare=True) for sql, given in statements]
                 if commit:
                     self._driver.commit()
             return [_found(cursor) for cursor in cursors]
@@ -218,7 +218,7 @@ class _Connections:
         self._idle: deque[tuple[Connection, int]] = deque()
         self._losses = 0
         """How often the server was lost. What was opened before the last time is not used again."""
-        event.listen(self._engine, "connect", _use_texts_as_ids)
+        event.listen(self._engine, "connect", _prepare)
         event.listen(self._engine, "handle_error", _leave_rows_out)
 
     @contextmanager
@@ -285,8 +285,16 @@ def _is_idle(driver: psycopg.Connection[Any]) -> bool:
     return driver.info.transaction_status == TransactionStatus.IDLE
 
 
-def _use_texts_as_ids(connection: Any, record: Any) -> None:
+def _prepare(connection: psycopg.Connection[Any], record: Any) -> None:
     connection.adapters.register_loader("uuid", TextLoader)
+    connection.autocommit = True
+    connection.execute(settings_of_a_session(_LIMITS))
+    connection.autocommit = False
+
+
+def settings_of_a_session(values: Mapping[str, str]) -> bytes:
+    """Not as options of the connection: PgBouncer refuses these."""
+    return "; ".join(f"SET {name} = '{value}'" for name, value in values.items()).encode()
 
 
 class PostgresDatabase(Database):

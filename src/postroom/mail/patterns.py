@@ -122,6 +122,8 @@ def _compiled(pattern: str, place: str, *, case_sensitive: bool = True) -> Any:
         return re2.compile(pattern.encode("utf-8", "replace"), _options(case_sensitive=case_sensitive))
     except re2.error as error:
         raise BadInput(place, f"is not a pattern that RE2 understands: {_reason(error)}") from None
+    finally:
+        re2.purge()  # it would keep the last 128, most of which were only checked
 
 
 def _options(*, case_sensitive: bool, most_memory: int = _MOST_MEMORY) -> Any:

@@ -146,12 +146,14 @@ _CLAIM = """
         lease_expires_at = :lease_expires_at, heartbeat_at = :now, started_at = :now, updated_at = :now
     WHERE {rows}"""
 _CLAIM_BY_ROW = _CLAIM.format(fence="fence + 1", rows="rowid IN (SELECT value FROM json_each(:ids))")
+# Times come as texts: most jobs of a claim have the same, so each is read once.
 # One number for all: claims take turns, so a later one has a higher number, which is what the index of running jobs and
 # its mark rely on.
 _CLAIM_BY_ID = _CLAIM.format(
     fence="(SELECT nextval('jobs_fence'))",
     rows="""id = ANY(CAST(:ids AS uuid[])) AND CASE WHEN ready THEN state END = 'queued'
-    RETURNING id, id, type, payload_json, attempts, max_attempts, fence, queued_at, not_before""",
+    RETURNING id, id, type, payload_json, attempts, max_attempts, fence,
+              CAST(queued_at AS text), CAST(not_before AS text)""",
 )
 
 # What most attempts end with, and so a statement of its own, for claims that have the same fence and result, as most

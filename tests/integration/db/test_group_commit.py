@@ -323,7 +323,7 @@ async def test_the_last_statements_of_one_function_do_not_commit_what_others_of_
 async def test_a_lock_that_is_held_too_long_fails_a_group_once_and_not_each_of_it_in_turn(
     database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(postgres._CONNECT, "options", "-c lock_timeout=100ms")
+    monkeypatch.setitem(postgres._LIMITS, "lock_timeout", "100ms")
     impatient, runs = await connect(database_url), list[int]()
 
     def put(n: int) -> Function:

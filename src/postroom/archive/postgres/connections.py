@@ -12,6 +12,7 @@ import psycopg
 from psycopg import errors
 from sqlalchemy.engine import URL
 
+from postroom.db.postgres import settings_of_a_session
 from postroom.domain.errors import BadInput, Fatal, PostroomError, Retryable
 from postroom.telemetry.logs import clean
 
@@ -28,10 +29,15 @@ _LATER = (
 # A writer that freezes, or whose host is gone, must not keep an account's lock for ever; and a commit is on disk when
 # it returns, whatever the server's own default is.
 # A transaction that waited for a lock must see what was committed meanwhile, so the isolation level is set too.
-_OPTIONS = (
-    "-c synchronous_commit=on -c default_transaction_isolation=read\\ committed -c lock_timeout=60s -c jit=off "
-    "-c idle_in_transaction_session_timeout=30s -c idle_session_timeout=0 -c statement_timeout=0"
-)
+_SETTINGS = {
+    "synchronous_commit": "on",
+    "default_transaction_isolation": "read committed",
+    "lock_timeout": "60s",
+    "jit": "off",
+    "idle_in_transaction_session_timeout": "30s",
+    "idle_session_timeout": "0",
+    "statement_timeout": "0",
+}
 _CONNECT: dict[str, Any] = {
     "application_name": "postroom archive",
     "client_encoding": "UTF8",
@@ -90,8 +96,8 @@ class ArchiveSession:
 
 
 class ArchiveConnections:
-    def __init__(self, url: URL, options: str = "") -> None:
-        self._options = f"{_OPTIONS} {options}"
+    def __init__(self, url: URL, **settings: str) -> None:
+        self._settings = settings_of_a_session(_SETTINGS | settings)
         self._url = url.set(drivername="postgresql").render_as_string(hide_password=False)
         self._idle: list[ArchiveSession] = []
         self._lock = threading.Lock()
@@ -133,9 +139,8 @@ class ArchiveConnections:
             if session.is_alive():
                 return session
             _drop(session)
-        connection = psycopg.connect(
-            self._url, autocommit=True, prepare_threshold=None, options=self._options, **_CONNECT
-        )
+        connection = psycopg.connect(self._url, autocommit=True, prepare_threshold=None, **_CONNECT)
+        connection.execute(self._settings)
         return ArchiveSession(connection)
 
     def _idle_one(self) -> ArchiveSession | None:

@@ -224,7 +224,7 @@ class PostgresArchive:
         self._vectors = vectors
         self._connections = ArchiveConnections(url)
         self._searching = ArchiveConnections(
-            url, f"-c statement_timeout={PATIENCE_S}s -c max_parallel_workers_per_gather=0"
+            url, statement_timeout=f"{PATIENCE_S}s", max_parallel_workers_per_gather="0"
         )
         try:
             schema.prepare_tables(self._connections)
