@@ -33,13 +33,13 @@ demo: setup ## see it work, on simulated mail, leaving nothing behind
 	$(BIN)/postroom demo
 
 test: setup ## unit and integration tests, on SQLite and on a real PostgreSQL
-	$(BIN)/python -m pytest -q -m "not chaos and not soak" -n 3 --dist loadgroup tests/unit tests/integration tests/hostile
+	$(BIN)/python -m pytest -q -m "not chaos" -n 3 --dist loadgroup tests/unit tests/integration tests/hostile
 
 pythons: setup ## unit tests with every newer Python that is on this machine
 	$(BIN)/python -m tools.pythons
 
 acceptance: setup ## all processes together, the handbook, and the dashboard, also in a real browser
-	$(BIN)/python -m pytest -q -m "not chaos and not soak" -n 3 --dist loadgroup tests/e2e tests/dashboard tests/browser
+	$(BIN)/python -m pytest -q -m "not chaos" -n 3 --dist loadgroup tests/e2e tests/dashboard tests/browser
 
 chaos: setup fuzz bench-quick ## the longer fault runs: fuzzing, a quick benchmark, other people's mail, a siege, faults
 	$(BIN)/python -m pytest -q -m chaos --timeout=1500 -n 2 --dist loadgroup
@@ -51,8 +51,8 @@ fuzz: setup ## mutate the hostile corpus for ten minutes; what it finds becomes 
 	$(BIN)/pip install --quiet --disable-pip-version-check "atheris>=3.0"
 	$(BIN)/python -m tests.hostile.fuzzing --all 600
 
-soak: setup ## a hundred thousand messages through everything, in flat memory; most of an hour
-	$(BIN)/python -m pytest -q -s -m soak
+soak: setup ## a hundred thousand messages through everything, in flat memory; about ten minutes
+	$(BIN)/python -m benchmarks.soak
 
 check: setup ## format, lint, types, layers, words, generated pages
 	$(BIN)/ruff format --check .

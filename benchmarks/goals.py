@@ -4,7 +4,8 @@
     python -m benchmarks.goals         judge the figures that are there by today's goals, and write the table
     python -m benchmarks.goals check   fail if a file or a page does not say what the figures say
 
-What was not measured, or long before the rest, or on another machine, is said.
+docs/benchmarks.md also gets the figures of each part, one by one (`benchmarks.detail`). What was not measured, or long
+before the rest, or on another machine, is said.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from benchmarks import detail
+
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
 README, WHOLE = ROOT / "README.md", ROOT / "docs" / "benchmarks.md"
-START, END = "<!-- goals: made by `make bench`, do not edit -->", "<!-- end of goals -->"
+_GOALS = "goals"
 STALE_AFTER = timedelta(days=14)
 _PATIENCE = 4
 """A part that takes so many times as long as expected is stopped."""
@@ -56,14 +59,16 @@ PARTS = (
     Part("archive", 20, ("--mail", "mailbox", "--messages", "250000")),
     Part("archive_documents", 15, (*_DOCUMENTS, "--out", str(RESULTS / "archive_documents.json")), "archive"),
     Part("archive_million", 30, (*_A_MILLION, "--out", str(RESULTS / "archive_million.json")), "archive"),
-    Part("sync", 20),
-    Part("switchboard", 4),
-    Part("whole_way", 4),
-    Part("scale", 6),
-    Part("growth", 40),
-    Part("starting", 3),
-    Part("triage", 5, ("--json", str(RESULTS / "triage.json"))),
-    Part("dashboard", 20),
+    Part("sync", 5),
+    Part("imap", 4),
+    Part("switchboard", 3),
+    Part("whole_way", 2),
+    Part("scale", 3),
+    Part("growth", 15),
+    Part("starting", 2),
+    Part("triage", 3, ("--json", str(RESULTS / "triage.json"))),
+    Part("dashboard", 15),
+    Part("soak", 12),
 )
 
 
@@ -156,13 +161,19 @@ def _same(machine: dict[str, Any], other: dict[str, Any]) -> bool:
     return all(machine[fact] == other[fact] for fact in ("cores", "platform"))
 
 
-def placed(page: str, lines: Sequence[str]) -> str:
+def marks(name: str) -> tuple[str, str]:
+    """What stands before and after a table on a page."""
+    return f"<!-- {name}: made by `make bench`, do not edit -->", f"<!-- end of {name} -->"
+
+
+def placed(page: str, name: str, lines: Sequence[str]) -> str:
     """The page with the table between its marks."""
-    before, _, rest = page.partition(START)
-    _, _, after = rest.partition(END)
-    if not after and END not in rest:
-        raise ValueError(f"the page has no place for the table: {START} and {END}")
-    return f"{before}{START}\n{chr(10).join(lines)}\n{END}{after}"
+    start, end = marks(name)
+    before, opened, rest = page.partition(start)
+    _, closed, after = rest.partition(end)
+    if not (opened and closed):
+        raise ValueError(f"the page has no place for the table: {start} and {end}")
+    return f"{before}{start}\n{chr(10).join(lines)}\n{end}{after}"
 
 
 def unjudged(parts: Sequence[Part] = PARTS) -> dict[Path, Any]:
@@ -186,8 +197,11 @@ def judge(parts: Sequence[Part] = PARTS) -> None:
 def pages() -> dict[Path, str]:
     """What the pages with figures should say."""
     figures = read()
-    tables = {README: highlights(figures), WHOLE: table(figures)}
-    return {page: placed(page.read_text("utf-8"), list(lines)) for page, lines in tables.items()}
+    readme = placed(README.read_text("utf-8"), _GOALS, list(highlights(figures)))
+    whole = placed(WHOLE.read_text("utf-8"), _GOALS, list(table(figures)))
+    for name, lines in detail.tables(figures):
+        whole = placed(whole, name, lines)
+    return {README: readme, WHOLE: whole}
 
 
 def write() -> None:

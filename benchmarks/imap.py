@@ -22,10 +22,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from statistics import median
 
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 from tests.support.commands import environment
 from tests.support.dovecot import Dovecot, dovecot, server_user
@@ -34,10 +36,20 @@ from tests.support.isync import has_mbsync, mbsync_command
 from tests.support.mail import letter
 
 import postroom
+from benchmarks import report
+from benchmarks.report import Verdict
 from postroom.accounts.account import list_accounts
 from postroom.app import open_app
 from postroom.audit import SYSTEM
 from postroom.settings import Settings, SyncSettings
+from postroom.telemetry import logs
+
+OURS, PEER = "postroom", "mbsync"
+SIZES = (2_000, 20_000)
+_SMALL = 5_000
+LEAST_OVER_PEER = 1.0
+LEAST_OVER_PEER_AGAIN = 2.0
+RESULTS = Path(__file__).parent / "results" / "imap.json"
 
 _FIRST = 1_600_000_000
 _UNHURRIED = {"POSTROOM_SYNC__SETTLE_S": "0", "POSTROOM_SYNC__RPS_START": "500", "POSTROOM_SYNC__RPS_MAX": "500"}
@@ -116,29 +128,62 @@ async def checked(home: Path) -> tuple[float, float]:
             return time.monotonic() - began, time.process_time() - cpu
 
 
-async def measure(messages: int, folders: int) -> list[ImapRun]:
+async def measure(sizes: Sequence[int], rounds: int) -> list[ImapRun]:
     found = []
-    for capability in ("", BARE):
-        with dovecot(capability=capability) as server:
-            fill(server, messages, folders)
-            for contender in ("mbsync", "postroom"):
-                with tempfile.TemporaryDirectory() as name:
-                    folder = Path(name)
-                    is_ours = contender == "postroom"
-                    runs = await by_postroom(server, folder) if is_ours else by_mbsync(server, folder)
-                    found.append(ImapRun(contender, not capability, messages, *runs[0], *runs[1], *runs[2]))
+    with Progress(transient=True) as progress:
+        bar = progress.add_task("syncing", total=rounds * len(sizes) * 4)
+        for messages in sizes:
+            for _ in range(rounds):
+                for capability in ("", BARE):
+                    found += await _both(messages, capability)
+                    progress.advance(bar, 2)
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--messages", type=int, default=10_000)
-    parser.add_argument("--folders", type=int, default=50)
-    parser.add_argument("--json", type=Path)
-    chosen = parser.parse_args()
-    if not has_mbsync():
-        raise SystemExit("mbsync is not installed (apt-get install isync)")
-    runs = asyncio.run(measure(chosen.messages, chosen.folders))
+async def _both(messages: int, capability: str) -> list[ImapRun]:
+    found = []
+    with dovecot(capability=capability) as server:
+        fill(server, messages, folders_for(messages))
+        for contender in (PEER, OURS):
+            with tempfile.TemporaryDirectory() as name:
+                folder = Path(name)
+                runs = await by_postroom(server, folder) if contender == OURS else by_mbsync(server, folder)
+                found.append(ImapRun(contender, not capability, messages, *runs[0], *runs[1], *runs[2]))
+    return found
+
+
+def folders_for(messages: int) -> int:
+    return 40 if messages > _SMALL else 20
+
+
+def middle(runs: Sequence[ImapRun], contender: str, messages: int, *, extensions: bool) -> ImapRun:
+    """Of each figure the median over all rounds."""
+    same = [run for run in runs if (run.contender, run.messages, run.extensions) == (contender, messages, extensions)]
+    figures = (median(getattr(run, each.name) for run in same) for each in fields(ImapRun)[3:])
+    return ImapRun(contender, extensions, messages, *figures)
+
+
+def judge(runs: Sequence[ImapRun]) -> list[Verdict]:
+    verdicts = []
+    for messages in dict.fromkeys(run.messages for run in runs):
+        for extensions in (True, False):
+            ours, theirs = (middle(runs, name, messages, extensions=extensions) for name in (OURS, PEER))
+            mailbox = f"{messages:,} messages, {'all' if extensions else 'no'} extensions"
+            rates = messages / ours.first_s, messages / theirs.first_s
+            verdicts.append(_over_peer(f"{mailbox}: first sync over {PEER}", *rates, LEAST_OVER_PEER))
+            if not extensions:
+                looks = 1 / ours.check_s, 1 / theirs.again_s
+                what = f"{mailbox}: nothing new, looks a second, in a running process over {PEER}"
+                verdicts.append(_over_peer(what, *looks, LEAST_OVER_PEER_AGAIN))
+    return verdicts
+
+
+def _over_peer(what: str, ours: float, theirs: float, least: float) -> Verdict:
+    over = ours / theirs
+    return Verdict(what, over, f"at least {least:g}x", over >= least, ours=ours, peer=PEER, theirs=theirs)
+
+
+def run_table(runs: Sequence[ImapRun]) -> Table:
     table = Table(
         "contender", "extensions", "messages/s", "per CPU second", "nothing new, s", "CPU s", "check, s", "CPU s"
     )
@@ -147,9 +192,26 @@ def main() -> None:
         yes = "yes" if run.extensions else "no"
         quiet = (run.again_s, run.again_cpu_s, run.check_s, run.check_cpu_s)
         table.add_row(run.contender, yes, *rates, *(f"{each:.2f}" for each in quiet))
-    Console().print(table)
-    if chosen.json is not None:
-        chosen.json.write_text(json.dumps([asdict(run) for run in runs], indent=2) + "\n")
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=RESULTS, help="where to keep the figures as JSON")
+    chosen = parser.parse_args()
+    if not has_mbsync():
+        raise SystemExit("mbsync is not installed (apt-get install isync)")
+    logs.configure(level="error")
+    facts = report.machine_facts("-")
+    runs = asyncio.run(measure(chosen.messages, chosen.rounds))
+    verdicts = judge(runs)
+    console = Console(width=max(Console().width, 120))
+    console.print(run_table(runs))
+    console.print(report.verdict_table(verdicts))
+    figures = {"machine": facts, "runs": [asdict(run) for run in runs], "goals": [asdict(one) for one in verdicts]}
+    chosen.out.write_text(json.dumps(figures, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any
+
+from tests.support.soaking import SoakRun
 
 from benchmarks import (
     archive,
     dashboard,
     gmail,
     growth,
+    imap,
     queue_workers,
     report,
     scale,
+    soak,
     starting,
     switchboard,
     sync,
@@ -26,12 +29,10 @@ from benchmarks import (
 )
 from benchmarks.archive_mail import Kind as MailKind
 from benchmarks.databases import Kind
+from benchmarks.detail import Kept
 from benchmarks.queue_contract import Measure
 from benchmarks.queue_postroom import ClaimCost, Level
 from benchmarks.report import Figures, Latency, Verdict
-
-Kept = dict[str, Any]
-"""The figures of one part, as its file has them."""
 
 
 def judge_queue(kept: Kept) -> Sequence[Verdict]:
@@ -70,6 +71,14 @@ def judge_sync(kept: Kept) -> Sequence[Verdict]:
 
 def _delays(runs: Sequence[gmail.Run] | Sequence[sync.SyncRun]) -> list[int]:
     return list(dict.fromkeys(run.delay_ms for run in runs))
+
+
+def judge_imap(kept: Kept) -> Sequence[Verdict]:
+    return imap.judge([imap.ImapRun(**run) for run in kept["runs"]])
+
+
+def judge_soak(kept: Kept) -> Sequence[Verdict]:
+    return soak.judge(SoakRun(**kept["run"]))
 
 
 def judge_switchboard(kept: Kept) -> Sequence[Verdict]:
@@ -114,6 +123,7 @@ JUDGES: dict[str, Callable[[Kept], Sequence[Verdict]]] = {
     "archive_documents": judge_archive,
     "archive_million": judge_archive,
     "sync": judge_sync,
+    "imap": judge_imap,
     "switchboard": judge_switchboard,
     "whole_way": judge_whole_way,
     "triage": judge_triage,
@@ -121,6 +131,7 @@ JUDGES: dict[str, Callable[[Kept], Sequence[Verdict]]] = {
     "growth": judge_growth,
     "starting": judge_starting,
     "dashboard": judge_dashboard,
+    "soak": judge_soak,
 }
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 LOCK = ROOT / "requirements-dev.lock"
 WANTED = ("3.11", "3.12", "3.13", "3.14")
-_TESTS = ("-q", "-m", "not chaos and not soak", "-n", "2", "-p", "no:cacheprovider", "tests/unit")
+_TESTS = ("-q", "-m", "not chaos", "-n", "2", "-p", "no:cacheprovider", "tests/unit")
 
 
 def candidates(version: str) -> Iterator[Path]:

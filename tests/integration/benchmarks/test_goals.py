@@ -7,11 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import goals
+from benchmarks import detail, goals
 from benchmarks.goals import Part
 
 PARTS = (Part("queue", 1), Part("search", 1), Part("other", 1))
-MACHINE = {"date": "2026-11-16T00:00:00+00:00", "cores": 2, "platform": "Linux", "load_average_before": [0.1, 0, 0]}
+MACHINE = {
+    "date": "2026-11-16T00:00:00+00:00",
+    "cores": 2,
+    "platform": "Linux",
+    "load_average_before": [0.1, 0, 0],
+    "python": "3.11",
+}
 
 
 def verdict(what: str, measured: float | None, **more: Any) -> dict[str, Any]:
@@ -58,16 +64,17 @@ def test_the_tables_take_their_places_and_a_page_that_says_otherwise_is_found(
     readme, whole = tmp_path / "README.md", tmp_path / "benchmarks.md"
     for name, value in (("RESULTS", tmp_path), ("README", readme), ("WHOLE", whole)):
         monkeypatch.setattr(goals, name, value)
-    for page in (readme, whole):
-        page.write_text(f"above\n{goals.START}\nold\n{goals.END}\nbelow\n")
+    marked = {name: "\nold\n".join(goals.marks(name)) for name in ("goals", *detail.TABLES)}
+    readme.write_text(f"above\n{marked['goals']}\nbelow\n")
+    whole.write_text("above\n" + "\nbetween\n".join(marked.values()) + "\nbelow\n")
     assert goals.check() == ["README.md", "benchmarks.md"]
     goals.write()
     assert goals.check() == []
     assert readme.read_text().count("not measured") == len(goals.HIGHLIGHTS) == 10
-    assert whole.read_text().startswith(f"above\n{goals.START}\n| what |")
-    assert whole.read_text().endswith(f"{goals.END}\nbelow\n")
+    assert whole.read_text().startswith(f"above\n{goals.marks('goals')[0]}\n| what |")
+    assert whole.read_text().endswith("\nNot measured.\n<!-- end of soak -->\nbelow\n")
     drain = verdict("SQLite, synchronous FULL: drain, Postroom over the best peer (huey)", 3.7)
-    (tmp_path / "queue.json").write_text(json.dumps(figures(drain)))
+    (tmp_path / "queue.json").write_text(json.dumps(figures(drain) | {"throughput": []}))
     assert goals.check() == ["README.md", "benchmarks.md"]
     goals.write()
     assert readme.read_text().count("not measured") == 9
