@@ -1,7 +1,8 @@
 """The goals of the design and what was reached, in one table made from the figures that each benchmark left behind.
 
-    python -m benchmarks.goals run     measure everything, one part after the other, and write the table
-    python -m benchmarks.goals         judge the figures that are there by today's goals, and write the table
+    python -m benchmarks.goals run [PART ...]
+                                       measure everything, or these, one part after the other, and write the tables
+    python -m benchmarks.goals         judge the figures that are there by today's goals, and write the tables
     python -m benchmarks.goals check   fail if a file or a page does not say what the figures say
 
 docs/benchmarks.md also gets the figures of each part, one by one (`benchmarks.detail`). What was not measured, or long
@@ -233,12 +234,20 @@ def run(parts: Sequence[Part] = PARTS) -> int:
     return 1 if failed else 0
 
 
+def chosen(names: Sequence[str]) -> Sequence[Part]:
+    """The parts of these names, in their order; all where none is named."""
+    known = {part.name: part for part in PARTS}
+    if unknown := [name for name in names if name not in known]:
+        raise SystemExit(f"no part is called {', '.join(unknown)}; there are {', '.join(known)}")
+    return [part for part in PARTS if part.name in names] or PARTS
+
+
 def main(arguments: Sequence[str]) -> int:
     if list(arguments) == ["check"]:
         if stale := [*(file.name for file in unjudged()), *check()]:
             print(f"out of date, run `python -m benchmarks.goals`: {', '.join(stale)}", file=sys.stderr)
         return 1 if stale else 0
-    code = run() if list(arguments) == ["run"] else 0
+    code = run(chosen(arguments[1:])) if arguments[:1] == ["run"] else 0
     judge()
     write()
     print("\n".join(table(read())))

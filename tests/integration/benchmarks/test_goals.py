@@ -92,3 +92,10 @@ def test_a_part_that_fails_is_told_and_keeps_nobody(capfd: pytest.CaptureFixture
     told = capfd.readouterr()
     assert "2 parts, about 2 minutes on two cores, at most 8" in told.out
     assert "no_such_benchmark, nor_this" in told.err
+
+
+def test_single_parts_can_be_measured_again_and_an_unknown_one_is_refused_with_the_known() -> None:
+    assert [part.name for part in goals.chosen(["sync", "queue"])] == ["queue", "sync"]
+    assert goals.chosen([]) == goals.PARTS
+    with pytest.raises(SystemExit, match="no part is called speed; there are queue, "):
+        goals.chosen(["speed"])
