@@ -241,12 +241,12 @@ def remove_account(tx: Tx, account_id: str, now: datetime) -> None:
     tx.execute(update(accounts).where(accounts.c.id == account_id).values(**values))
 
 
-_BY_EMAIL = select(accounts).where(accounts.c.email == bindparam("email"))
+_BY_EMAIL = Prepared(select(accounts).where(accounts.c.email == bindparam("email")))
 
 
 def _find(tx: Tx, email: str) -> Account | None:
-    row = tx.execute(_BY_EMAIL, {"email": email}).first()
-    return None if row is None else _account(row)
+    rows = tx.run(_BY_EMAIL, {"email": email})
+    return _account(rows[0]) if rows else None
 
 
 def _account(row: Row[Any]) -> Account:

@@ -88,8 +88,8 @@ class MailReader(Protocol):
         """The text that the search index was made from."""
 
     def contents_of(self, messages: Sequence[ArchivedMessage]) -> dict[str, MessageContent]:
-        """Headers and body of many messages of one account together, by key. Large ones are left out, and those that
-        cannot be read: each is to be read by itself."""
+        """Headers, body and attachments of many messages of one account together, by key. Large ones are left out, and
+        those that cannot be read: each is to be read by itself."""
 
     def attachments_of(self, message: ArchivedMessage) -> Iterator[ArchivedAttachment]: ...
 

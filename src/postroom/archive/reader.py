@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, Self
 
-from postroom.archive.messages import ArchivedMessage, Provenance
+from postroom.archive.messages import ArchivedAttachment, ArchivedMessage, Provenance
 from postroom.archive.preparing import LARGE_BYTES, Cut, Packed, join, unpack
 from postroom.domain.errors import Fatal
 from postroom.mail.headers import Headers
@@ -75,6 +75,7 @@ class MessageContent:
     headers: Headers
     body: str
     """The text that the search index was made from."""
+    attachments: tuple[ArchivedAttachment, ...]
 
 
 class PackedMail(NamedTuple):
@@ -84,6 +85,7 @@ class PackedMail(NamedTuple):
     packed: Packed
     sha256: bytes
     body: str
+    attachments: tuple[ArchivedAttachment, ...]
 
 
 class ArchiveReader(ABC):
@@ -111,7 +113,7 @@ class ArchiveReader(ABC):
             for each in self._packed([message for message in messages if message.size < LARGE_BYTES]):
                 with suppress(Fatal):
                     raw = whole_message(unpack(each.packed), (), each.sha256, each.message.row_id, each.message.shard)
-                    found[each.message.key] = MessageContent(read_headers(raw), each.body)
+                    found[each.message.key] = MessageContent(read_headers(raw), each.body, each.attachments)
         return found
 
     def headers_of(self, message: ArchivedMessage) -> Headers:

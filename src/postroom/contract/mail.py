@@ -7,7 +7,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, StringConstraints, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from postroom.contract.tool import (
@@ -52,6 +52,12 @@ class IngestArguments(Arguments):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     envelopes: list[Any] | None = Field(None, min_length=1, max_length=MOST_ENVELOPES)
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _storable(cls, value: object) -> object:
+        """Each envelope is checked by itself, also for this: a wrong one does not affect the others."""
+        return value
 
     @model_validator(mode="after")
     def _one_form(self) -> IngestArguments:
@@ -287,8 +293,10 @@ class SingleIngestReply(IngestResult, ConnectorReply):
     """To one envelope, given field by field."""
 
     @classmethod
-    def of(cls, result: IngestResult) -> SingleIngestReply:
-        return cls(**{name: getattr(result, name) for name in result.model_fields_set})
+    def of(cls, result: IngestResult, backfill_enabled: bool | None) -> SingleIngestReply:
+        return cls(
+            **{name: getattr(result, name) for name in result.model_fields_set}, backfill_enabled=backfill_enabled
+        )
 
 
 class TroubleReply(ConnectorReply):

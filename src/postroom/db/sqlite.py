@@ -159,9 +159,9 @@ class _SqliteWriter(GatheredWrites):
     def _open(self) -> Iterator[Session]:
         """One connection serves all; after an error, whatever it was, the next transaction gets another."""
         if self._connection is None:
-            self._connection = self._engine.connect().execution_options(immediate=True)
+            self._connection = self._engine.connect()
         try:
-            with self._connection.begin():
+            with _driver_transaction(self._connection, "BEGIN IMMEDIATE"):
                 yield _SqliteSession(self._connection)
         except BaseException:
             self._let_go()
@@ -178,17 +178,21 @@ def _driver(connection: Connection) -> Any:
 
 
 @contextmanager
-def _driver_transaction(connection: Connection) -> Iterator[None]:
-    """One that reads, begun and ended by the driver: SQLAlchemy takes longer for that than the driver takes for a
-    statement. It knows of the transaction only if it runs a statement. After an error the connection is to be
-    closed."""
+def _driver_transaction(connection: Connection, begin: str = "BEGIN") -> Iterator[None]:
+    """Begun and ended by the driver: SQLAlchemy takes longer for that than the driver takes for a statement. It knows
+    of the transaction only if it runs a statement, and does not roll back what could not be committed. After an error
+    the connection is to be closed."""
     driver = _driver(connection)
-    driver.execute("BEGIN")
-    yield
-    if connection.in_transaction():
-        connection.commit()
-    else:
-        driver.commit()
+    try:
+        driver.execute(begin)
+        yield
+        if connection.in_transaction():
+            connection.commit()
+        else:
+            driver.commit()
+    except BaseException:
+        driver.rollback()
+        raise
 
 
 class _SqliteReaders(GatheredReads):
@@ -261,12 +265,5 @@ def _sqlite_engine(url: URL, settings: DatabaseSettings) -> Engine:
             "temp_store=MEMORY",
         ):
             connection.execute(f"PRAGMA {pragma}")
-
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        if _driver(connection).in_transaction:
-            return
-        immediate = connection.get_execution_options().get("immediate", False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
 
     return engine

@@ -320,7 +320,7 @@ def triage_headers(headers: Headers) -> dict[str, str]:
     left = MOST_BYTES
     for name in _in_order(headers):
         text = _text(headers, name)
-        left -= len(name) + len(text.encode("utf-8", "replace"))
+        left -= len(name) + (len(text) if text.isascii() else len(text.encode("utf-8", "replace")))
         if left < 0 or len(kept) == MOST_HEADERS:
             break
         kept[name] = text
@@ -340,8 +340,16 @@ def _text(headers: Headers, name: str) -> str:
         if text := _short_addresses_text(values) if is_short else _addresses_text(parse_addresses(*values)):
             return text
     values = values[: 1 if name in _TOPMOST_ONLY else _VALUES_READ]
-    lines = [one_line(decode_words(value[: 4 * LONGEST_HEADER])) for value in values]
-    return ", ".join(filter(None, lines))[:LONGEST_HEADER]
+    if len(values) == 1:
+        return _line(values[0])
+    return ", ".join(filter(None, map(_line, values)))[:LONGEST_HEADER]
+
+
+def _line(value: str) -> str:
+    """A value as text for people, in one line."""
+    if len(value) <= LONGEST_HEADER and "=?" not in value and "  " not in value and value.isprintable():
+        return value.strip(" ")  # as nearly all are
+    return one_line(decode_words(value[: 4 * LONGEST_HEADER]))[:LONGEST_HEADER]
 
 
 @lru_cache(4_096)

@@ -191,17 +191,18 @@ class _FactsReader:
             message=message,
             headers=triage_headers(headers),
             text=own_words or (content.body if content else self.reader.body_of(message))[:LONGEST_TEXT],
-            attachments=own_files or self._attachments(message),
+            attachments=own_files or self._attachments(message, content),
             category=_category(
                 self.categories,
                 facts_of(headers, is_known=envelope.sender.identity in self.contacts, labels=message.labels),
             ),
         )
 
-    def _attachments(self, message: ArchivedMessage) -> list[EnvelopeAttachment]:
+    def _attachments(self, message: ArchivedMessage, content: MessageContent | None) -> list[EnvelopeAttachment]:
         """As an envelope lists them, whatever their names and types hold."""
         if not message.has_attachment:
             return []
+        listed = content.attachments if content else self.reader.attachments_of(message)
         return [
             EnvelopeAttachment(
                 filename=each.filename[:LONGEST_LINE] or None,
@@ -209,7 +210,7 @@ class _FactsReader:
                 size=min(each.size, LARGEST_RAW),
                 sha256=each.sha256,
             )
-            for each in islice(self.reader.attachments_of(message), MOST_ATTACHMENTS)
+            for each in islice(listed, MOST_ATTACHMENTS)
         ]
 
 

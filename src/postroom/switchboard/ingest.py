@@ -18,6 +18,7 @@ from typing import Any
 
 from sqlalchemy import BindParameter, bindparam, delete, select, update
 
+from postroom import kill_switch
 from postroom.accounts.account import find_account, mailbox_id
 from postroom.accounts.troubled import ArrivalLane, MessageTrouble, TroubleKind, record_trouble
 from postroom.archive.backend import MailReader
@@ -25,7 +26,7 @@ from postroom.archive.messages import ArchivedMessage
 from postroom.archive.service import ArchiveService
 from postroom.contract.mail import IngestResult, RefusalDetail
 from postroom.db import Database, Dialect, Prepared, Tx
-from postroom.db.database import driver_sql, insert_for
+from postroom.db.database import Statement, driver_sql, insert_for
 from postroom.db.tables.mail import ingest_inbox, messages
 from postroom.db.tables.restores import restore_items, restore_runs
 from postroom.domain.actions import ItemState
@@ -35,6 +36,7 @@ from postroom.domain.ids import new_id
 from postroom.domain.jobs import CLASSIFY
 from postroom.domain.roles import Caller
 from postroom.mail.addresses import canonical_address
+from postroom.mail.categories import Categories
 from postroom.queue import JobQueue, NewJob, QueueName
 from postroom.settings import BackfillSettings
 from postroom.switchboard.archived_facts import ArchivedFacts, gather
@@ -108,6 +110,14 @@ class IngestRejected:
 
 
 IngestOutcome = IngestAccepted | IngestRefused | IngestRejected
+
+
+@dataclass(frozen=True, slots=True)
+class IngestAnswer:
+    outcomes: list[IngestOutcome]
+    """For each envelope, in order."""
+    backfill_enabled: bool | None = None
+    """The kill switch, as the transaction that stored them found it; None: nothing was to be stored."""
 
 
 def outcome_of(result: IngestOutcome) -> EnvelopeOutcome:
@@ -185,24 +195,24 @@ def _query_among(dialect: Dialect, query: str) -> str:
     return driver_sql(dialect, f"{query} {is_among}")
 
 
-def _among(tx: Tx, query: str, wanted: list[str]) -> Sequence[Sequence[Any]]:
-    """The rows of a query whose last column is one of these."""
+def _among(tx: Tx, query: str, wanted: list[str]) -> Statement:
+    """A query for the rows whose last column is one of these."""
     given = wanted if tx.dialect is Dialect.POSTGRESQL else json.dumps(wanted)
-    return tx.rows(_query_among(tx.dialect, query), {"wanted": given})
+    return _query_among(tx.dialect, query), {"wanted": given}
 
 
 def known_contacts(tx: Tx, senders: Iterable[str]) -> set[str]:
     """Those of the senders who are the owner's contacts, as given."""
     asked = {canonical_address(sender): sender for sender in senders}
-    return {asked[address] for (address,) in _among(tx, _CONTACTS_AMONG, sorted(asked))}
+    return {asked[address] for (address,) in tx.rows(*_among(tx, _CONTACTS_AMONG, sorted(asked)))}
 
 
 def known_requests(tx: Tx, keys: Sequence[str]) -> dict[str, str]:
     """The first request of each key that was ingested before, also of mail that retention has removed since."""
     wanted = sorted(set(keys))
     found: dict[str, str] = {}
-    for query in _REQUESTS_AMONG:
-        found |= {str(key): str(request_id) for key, request_id in _among(tx, query, wanted)}
+    for rows in tx.batch(*(_among(tx, query, wanted) for query in _REQUESTS_AMONG)):
+        found |= {str(key): str(request_id) for key, request_id in rows}
     return found
 
 
@@ -215,14 +225,10 @@ def insert_messages(tx: Tx, fresh: Sequence[Delivery], now: datetime) -> dict[st
     rows = {d.key: _message(d, accounts[d.envelope.source.endpoint_identity], now) for d in fresh}
     # In the order of their keys, so that rivals with the same mail wait for each other and never in a circle.
     in_order = [rows[key] for key in sorted(rows)]
-    if tx.dialect is Dialect.POSTGRESQL:
-        stored = tx.execute(_insert_new(tx.dialect).statement.returning(messages.c.idempotency_key), in_order)
-    elif tx.run_many(_insert_new(tx.dialect), in_order) == len(rows):  # faster than asking which, on SQLite
+    if tx.run_many(_insert_new(tx.dialect), in_order) == len(rows):  # nearly always, and faster than asking which
         return rows
-    else:
-        mine = messages.c.id.in_([row["id"] for row in in_order])
-        stored = tx.execute(select(messages.c.idempotency_key).where(mine))
-    inserted = {key for (key,) in stored}
+    mine = messages.c.id.in_([row["id"] for row in in_order])
+    inserted = {key for (key,) in tx.execute(select(messages.c.idempotency_key).where(mine))}
     return {key: row for key, row in rows.items() if key in inserted}
 
 
@@ -350,44 +356,47 @@ class Ingest:
         self._backfill = backfill
         self._book = book or CategoryBook()
 
-    async def take(self, given: Sequence[object], caller: Caller) -> list[IngestOutcome]:
-        """A result for each, in order."""
+    async def take(self, given: Sequence[object], caller: Caller) -> IngestAnswer:
         results: dict[int, IngestOutcome] = {}
         envelopes = [_checked(number, value, caller, results) for number, value in enumerate(given)]
-        senders = {envelope.sender.identity for envelope in envelopes if envelope is not None}
-        contacts, categories = await self._database.read(
-            lambda tx: (known_contacts(tx, senders), self._book.in_force(tx))
-        )
+        contacts, categories = await self._needed_to_judge(envelopes)
         deliveries = []
-        for number, found in enumerate(await gather(self._archive, envelopes, categories, contacts)):
+        for number, found in enumerate(await gather(self._archive, envelopes, categories, contacts or ())):
             envelope = envelopes[number]
             if isinstance(found, BadInput):
                 results[number] = IngestRejected(found)
             elif envelope is not None:
                 deliveries.append(Delivery(number, envelope.dedupe_key, envelope, found, new_id(), new_id()))
-        results |= await self._store(deliveries, contacts, caller)
+        stored, backfill_enabled = await self._store(deliveries, contacts, caller)
+        results |= stored
         new = {d.message_id: d.evidence.message for d in deliveries if d.evidence and _is_new(results[d.number])}
         await self._follow_changes(new)
         ordered = [results[number] for number in range(len(given))]
         _count(envelopes, ordered)
-        return ordered
+        return IngestAnswer(ordered, backfill_enabled)
+
+    async def _needed_to_judge(self, envelopes: Sequence[Envelope | None]) -> tuple[set[str] | None, Categories]:
+        """Those of the senders whom the owner knows, and the categories. Metadata alone is put into no category: for
+        that neither is read (None)."""
+        given = [envelope for envelope in envelopes if envelope is not None]
+        if all(envelope.payload.raw is None for envelope in given):
+            return None, self._book.defined
+        senders = {envelope.sender.identity for envelope in given}
+        return await self._database.read(lambda tx: (known_contacts(tx, senders), self._book.in_force(tx)))
 
     async def _store(
-        self, deliveries: Sequence[Delivery], contacts: Set[str], caller: Caller
-    ) -> dict[int, IngestOutcome]:
-        """`contacts` are the senders whom the owner knows; they become contacts of the mailbox that they wrote to."""
+        self, deliveries: Sequence[Delivery], contacts: Set[str] | None, caller: Caller
+    ) -> tuple[dict[int, IngestOutcome], bool | None]:
+        """With the kill switch. `contacts` are the senders whom the owner knows (None: not looked up yet); they become
+        contacts of the mailbox that they wrote to."""
         if not deliveries:
-            return {}
+            return {}, None
         now = self._queue.clock.now()
-        met = {
-            (delivery.envelope.source.endpoint_identity, canonical_address(delivery.envelope.sender.identity))
-            for delivery in deliveries
-            if delivery.envelope.sender.identity in contacts
-        }
 
-        def store(tx: Tx) -> dict[int, IngestOutcome]:
-            note_mailboxes(tx, met)
-            return self._within(tx, deliveries, caller, now)
+        def store(tx: Tx) -> tuple[dict[int, IngestOutcome], bool]:
+            note_mailboxes(tx, _met(tx, deliveries, contacts))
+            results = self._within(tx, deliveries, caller, now)
+            return results, kill_switch.state(tx, self._backfill).in_force
 
         return await self._database.write(store)
 
@@ -475,6 +484,17 @@ class Ingest:
             if row["backfill_job_id"] is not None
         ]
         undecided.enter(tx, of_jobs, now)
+
+
+def _met(tx: Tx, deliveries: Sequence[Delivery], contacts: Set[str] | None) -> set[tuple[str, str]]:
+    """Each contact that wrote, with the mailbox."""
+    if contacts is None:
+        contacts = known_contacts(tx, {delivery.envelope.sender.identity for delivery in deliveries})
+    return {
+        (delivery.envelope.source.endpoint_identity, canonical_address(delivery.envelope.sender.identity))
+        for delivery in deliveries
+        if delivery.envelope.sender.identity in contacts
+    }
 
 
 def _is_new(outcome: IngestOutcome) -> bool:

@@ -60,6 +60,8 @@ def test_many_messages_are_read_together_as_one_by_one(archive_place: ArchiveBac
         for key, content in contents.items():
             assert content.headers == reader.headers_of(found[key])
             assert content.body == reader.body_of(found[key])
+            assert content.attachments == tuple(reader.attachments_of(found[key]))
+        assert any(content.attachments for content in contents.values())
         assert reader.contents_of([]) == {}
 
 

@@ -72,8 +72,13 @@ async def one_by_one(database: Database, functions: list[Function]) -> list[Any]
 
 def commits(database: Database) -> list[int]:
     counted: list[int] = []
-    holder: Any = database if isinstance(database, SqliteDatabase) else database._connections  # type: ignore[attr-defined]
-    event.listen(holder._engine, "commit", lambda connection: counted.append(1))
+    if isinstance(database, SqliteDatabase):
+        assert database._writer._connection is not None
+        driver: Any = database._writer._connection.connection.driver_connection
+        driver.set_trace_callback(lambda sql: counted.append(1) if sql == "COMMIT" else None)
+    else:
+        connections: Any = database._connections  # type: ignore[attr-defined]
+        event.listen(connections._engine, "commit", lambda connection: counted.append(1))
     return counted
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
+from postroom import kill_switch
 from postroom.accounts.mailbox_state import record_label_change, record_labels
 from postroom.actions.restore import runs
 from postroom.actions.restore.items import wire_sha256
@@ -24,7 +25,7 @@ from postroom.archive.service import RecentHeaders
 from postroom.archive.shards.reader import ShardReader
 from postroom.audit import SYSTEM
 from postroom.db import Database, Tx, connect
-from postroom.db.tables.mail import contacts, ingest_inbox, messages
+from postroom.db.tables.mail import contact_mailboxes, contacts, ingest_inbox, messages
 from postroom.db.tables.queue import jobs
 from postroom.domain.actions import ItemState
 from postroom.domain.errors import BadInput, NotAllowed
@@ -32,7 +33,7 @@ from postroom.domain.roles import Caller, Role
 from postroom.switchboard.ingest import Ingest, IngestAccepted
 from postroom.switchboard.mail_service import MailService
 from tests.support.archives import plain_letter
-from tests.support.mail import ME, envelope, inline
+from tests.support.mail import ME, envelope, inline, letter
 from tests.support.switchboards import BACKFILL, Bench
 
 pytestmark = pytest.mark.req("PL-4")
@@ -171,6 +172,39 @@ async def test_one_wrong_envelope_does_not_sink_the_others(bench: Bench) -> None
     assert {row.external_event_id for row in await stored(bench)} == {"a", "b"}
 
 
+async def test_text_that_cannot_be_stored_refuses_its_own_envelope_only(bench: Bench) -> None:
+    half, nul = envelope("b", text="half of a \ud83d"), envelope("c")
+    nul["sender"]["display_name"] = "A\0nn"
+    async with bench.client() as call:
+        results = (await call("ingest", {"envelopes": [envelope("a"), half, nul, envelope("d")]}))["results"]
+    assert [result["status"] for result in results] == ["accepted", "rejected", "rejected", "accepted"]
+    assert [result["error"]["field"] for result in results[1:3]] == ["payload.normalized_text", "sender.display_name"]
+    assert {row.external_event_id for row in await stored(bench)} == {"a", "d"}
+
+
+async def test_metadata_is_one_transaction_and_asks_for_nothing_before_or_after(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its contacts are noted and its reply tells of the kill switch all the same."""
+    now = bench.queue.clock.now()
+    known = {"address": "ann@example.org", "source": "csv", "added_at": now}
+    await bench.database.write(lambda tx: tx.execute(contacts.insert().values(known)))
+
+    async def read(transaction: object) -> None:
+        raise AssertionError("it read apart from its transaction")
+
+    async with bench.client() as call:
+        with monkeypatch.context() as patched:
+            patched.setattr(bench.database, "read", read)
+            answer = await call("ingest", envelope("a"))
+            assert (answer["status"], answer["backfill_enabled"]) == ("accepted", True)
+        await bench.database.write(lambda tx: kill_switch.turn(tx, BACKFILL, False, SYSTEM, now))
+        assert (await call("ingest", {"envelopes": [envelope("b")]}))["backfill_enabled"] is False
+        assert (await call("ingest", {"envelopes": [{}]}))["backfill_enabled"] is False
+    met = await bench.database.read(lambda tx: tx.execute(select(contact_mailboxes)).all())
+    assert [tuple(row) for row in met] == [(ME, "ann@example.org")]
+
+
 async def test_a_damaged_message_of_the_archive_does_not_sink_the_others(bench: Bench, tmp_path: Path) -> None:
     keys = [f"a{number:02}" for number in range(60)]
     async with bench.client() as call:
@@ -197,7 +231,9 @@ async def test_a_batch_of_references_reads_the_archive_once(bench: Bench, monkey
 
     keys = [f"a{number:02}" for number in range(60)]
     async with bench.client() as call:
-        mails = [mail(key, plain_letter(f"Letter {key}", message_id=f"<{key}@x>"), ["INBOX"]) for key in keys]
+        mails = [
+            mail(key, letter(f"On {key}", f"Letter {key}", attachment=(f"{key}.pdf", b"%PDF")), []) for key in keys
+        ]
         proofs = (await call("archive.store", endpoint_identity=ME, messages=mails))["stored"]
         bench.archive.recent = RecentHeaders()  # as long after it was stored
         monkeypatch.setattr(ShardReader, "query", counted)
@@ -206,6 +242,8 @@ async def test_a_batch_of_references_reads_the_archive_once(bench: Bench, monkey
     assert len(asked) == 3, "which there are, what they are, and whether anything changed meanwhile"
     texts = {row.external_event_id: row.normalized_text.strip() for row in await stored(bench)}
     assert texts == {key: f"Letter {key}" for key in keys}
+    files = {row.external_event_id: [each["filename"] for each in row.attachments] for row in await stored(bench)}
+    assert files == {key: [f"{key}.pdf"] for key in keys}
 
 
 async def test_mail_of_one_tier_is_queued_in_the_order_in_which_it_was_accepted(bench: Bench) -> None:
@@ -230,11 +268,13 @@ async def test_the_same_mail_from_many_sides_at_once_is_stored_once(bench: Bench
         answers: dict[str, str] = {}
         for _ in range(3):
             some = random.sample(ids, 40)
-            for one, result in zip(some, await ingest.take([envelope(one) for one in some], caller), strict=True):
+            for one, result in zip(
+                some, (await ingest.take([envelope(one) for one in some], caller)).outcomes, strict=True
+            ):
                 assert isinstance(result, IngestAccepted)
                 assert answers.setdefault(one, result.request_id) == result.request_id
         rest = await ingest.take([envelope(one) for one in ids], caller)
-        return [result.request_id for result in rest if isinstance(result, IngestAccepted)]
+        return [result.request_id for result in rest.outcomes if isinstance(result, IngestAccepted)]
 
     try:
         answers = await asyncio.gather(*(deliver(database) for database in [bench.database, *others]))

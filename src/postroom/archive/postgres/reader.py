@@ -4,7 +4,7 @@ mail.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -143,13 +143,15 @@ class PostgresArchiveReader(ArchiveReader):
             return raw_of(session, self._number(session, message), message.row_id)
 
     def _packed(self, messages: Sequence[ArchivedMessage]) -> Iterator[PackedMail]:
-        sql = "SELECT id, codec, data, sha256, body FROM archive.messages WHERE account = %s AND id = ANY(%s)"
+        columns = "id, codec, data, sha256, body, attachments"
+        sql = f"SELECT {columns} FROM archive.messages WHERE account = %s AND id = ANY(%s)"
         if not messages:
             return
         mine = {message.row_id: message for message in messages}
         for _, rows in self._of_accounts(messages[0].account, sql, list(mine)):
-            for row_id, codec, data, sha256, body in rows:
-                yield PackedMail(mine[row_id], Packed(codec, data), sha256, body or "")
+            for row_id, codec, data, sha256, body, attachments in rows:
+                packed = Packed(codec, data)
+                yield PackedMail(mine[row_id], packed, sha256, body or "", tuple(_numbered(attachments)))
 
     def senders_of(self, message: ArchivedMessage) -> tuple[str, ...]:
         found: list[str] = []
@@ -164,7 +166,7 @@ class PostgresArchiveReader(ArchiveReader):
 
     def attachments_of(self, message: ArchivedMessage) -> Iterator[ArchivedAttachment]:
         for (attachments,) in self._row(message, "attachments"):
-            yield from (ArchivedAttachment(number, *each) for number, each in enumerate(attachments))
+            yield from _numbered(attachments)
 
     def attachment_texts_of(self, message: ArchivedMessage) -> list[tuple[str, str]]:
         with self._connections.session() as session:
@@ -327,6 +329,10 @@ class PostgresArchiveReader(ArchiveReader):
 
     def _number(self, session: ArchiveSession, message: ArchivedMessage) -> int:
         return next(iter(self._numbers(session, message.account)), 0)
+
+
+def _numbered(attachments: Iterable[Sequence[Any]]) -> Iterator[ArchivedAttachment]:
+    return (ArchivedAttachment(number, *each) for number, each in enumerate(attachments))
 
 
 def _by_ids(session: ArchiveSession, account: int, ids: Sequence[int]) -> list[ArchivedMessage]:

@@ -67,6 +67,12 @@ MESSAGE_COLUMNS = (
     "WHERE ml.id = messages.id) AS labels"
 )
 
+_ATTACHMENTS = "SELECT number, filename, content_type, size, sha256 FROM attachments WHERE id = {} ORDER BY number"
+_ATTACHMENTS_IF_ANY = (
+    "CASE WHEN has_attachment THEN (SELECT json_group_array(json_array(number, filename, content_type, size, sha256)) "
+    f"FROM ({_ATTACHMENTS.format('messages.id')})) END"
+)
+
 
 def shards_on_disk(root: Path, account: str | None = None) -> list[ShardName]:
     """Every shard file below the archive, by account and date."""
@@ -166,8 +172,8 @@ class ShardReader:
     def packed(self, row_ids: Sequence[int]) -> list[tuple[Any, ...]]:
         """Row id, stored bytes and body of many messages."""
         return self.query(
-            "SELECT id, raw.codec, raw.data, messages.sha256, texts.body FROM raw JOIN messages USING (id) "
-            "JOIN texts USING (id) WHERE id IN (SELECT value FROM json_each(?))",
+            f"SELECT id, raw.codec, raw.data, messages.sha256, texts.body, {_ATTACHMENTS_IF_ANY} FROM raw "
+            "JOIN messages USING (id) JOIN texts USING (id) WHERE id IN (SELECT value FROM json_each(?))",
             (json.dumps(row_ids),),
         )
 
@@ -179,10 +185,7 @@ class ShardReader:
         return [Cut(position, unpack(Packed(kind, piece))) for position, kind, piece in pieces]
 
     def attachments(self, row_id: int) -> Iterator[ArchivedAttachment]:
-        for row in self.query(
-            "SELECT number, filename, content_type, size, sha256 FROM attachments WHERE id = ? ORDER BY number",
-            (row_id,),
-        ):
+        for row in self.query(_ATTACHMENTS.format("?"), (row_id,)):
             yield ArchivedAttachment(*row)
 
     def after(self, row_id: int, bound: int | None) -> list[ArchivedMessage]:
@@ -276,8 +279,9 @@ class FileArchiveReader(ArchiveReader):
     def _packed(self, messages: Sequence[ArchivedMessage]) -> Iterator[PackedMail]:
         for shard in dict.fromkeys(message.shard for message in messages):
             mine = {message.row_id: message for message in messages if message.shard == shard}
-            for row_id, codec, data, sha256, body in self.shard(parse_name(shard)).packed(list(mine)):
-                yield PackedMail(mine[row_id], Packed(codec, data), sha256, body or "")
+            for row_id, codec, data, sha256, body, listed in self.shard(parse_name(shard)).packed(list(mine)):
+                attachments = [ArchivedAttachment(*each) for each in json.loads(listed)] if listed else ()
+                yield PackedMail(mine[row_id], Packed(codec, data), sha256, body or "", tuple(attachments))
 
     def senders_of(self, message: ArchivedMessage) -> tuple[str, ...]:
         sql = (

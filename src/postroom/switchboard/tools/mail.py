@@ -144,12 +144,14 @@ class MailTools:
         self, caller: Caller, given: contract.IngestArguments
     ) -> contract.IngestReply | contract.SingleIngestReply:
         if given.envelopes is not None:
-            results = await self._ingest.take(given.envelopes, caller)
-            return contract.IngestReply(results=[result.reply() for result in results])
-        [result] = await self._ingest.take([given.model_extra], caller)
-        if isinstance(result, IngestRejected):
-            raise result.error
-        return contract.SingleIngestReply.of(result.reply())
+            answer = await self._ingest.take(given.envelopes, caller)
+            results = [outcome.reply() for outcome in answer.outcomes]
+            return contract.IngestReply(results=results, backfill_enabled=answer.backfill_enabled)
+        answer = await self._ingest.take([given.model_extra], caller)
+        [outcome] = answer.outcomes
+        if isinstance(outcome, IngestRejected):
+            raise outcome.error
+        return contract.SingleIngestReply.of(outcome.reply(), answer.backfill_enabled)
 
     async def store(self, caller: Caller, given: contract.StoreArguments) -> contract.StoreReply:
         mails = [_incoming(each) for each in given.messages]
