@@ -12,8 +12,8 @@ from postroom.domain.errors import Fatal, PostroomError, Retryable
 from postroom.telemetry.logs import clean
 
 # PostgreSQL: serialization_failure, deadlock_detected, query_canceled (it was meant for another function of the
-# transaction, which its task gave up)
-_RUN_AGAIN = {"40001", "40P01", "57014"}
+# transaction, which its task gave up), invalid_sql_statement_name (what was prepared on the connection is gone)
+_RUN_AGAIN = {"40001", "40P01", "57014", "26000"}
 # PostgreSQL: lock_not_available, idle_in_transaction_session_timeout, read_only_sql_transaction (after a failover)
 _LATER = {"55P03", "25P03", "25006"}
 

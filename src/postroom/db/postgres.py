@@ -19,7 +19,6 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar, cast
 
 import psycopg
-from psycopg import IsolationLevel
 from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.types.string import TextLoader
 from sqlalchemy import Connection, NullPool, create_engine, event
@@ -29,6 +28,7 @@ from sqlalchemy.exc import DBAPIError
 from postroom.db.compiled import compiled
 from postroom.db.database import AfterCommit, Database, Dialect, Prepared, Statement, Topic, Tx, Wake, Wakeups
 from postroom.db.gathering import GatheredReads, GatheredWrites, Session, Waiting, answer_all, run_alone
+from postroom.db.prepared_postgres import PreparedCursor
 from postroom.settings import DatabaseSettings
 from postroom.telemetry import logs
 
@@ -38,6 +38,9 @@ _CHANNEL = "postroom_wake"
 _RECONNECT_S = 1.0
 _CANCEL_WITHIN_S = 5.0
 _LOCK_NOT_AVAILABLE = "55P03"
+_READS = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_WRITES = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+_PREPARED = "postroom_prepared"
 
 
 class PostgresWake(Wake):
@@ -120,6 +123,7 @@ class PostgresTx(Tx):
     def __init__(self, connection: Connection, *, write: bool, is_alone: bool) -> None:
         super().__init__(connection, write=write)
         self._driver = _driver(connection)
+        self._cursor = _prepared_cursor(connection)
         self._is_alone = is_alone
 
     def rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Sequence[Sequence[Any]]:
@@ -128,8 +132,10 @@ class PostgresTx(Tx):
 
     def run(self, prepared: Prepared, parameters: Mapping[str, Any], *, lock: bool = False) -> Sequence[Any]:
         statement = compiled(prepared, self.connection.dialect, parameters, lock=lock and self._locks)
-        with self._our_errors():
-            return statement.run(self._driver.cursor(), parameters)
+        try:
+            return statement.run(self._cursor, parameters)
+        except psycopg.Error as error:
+            raise _ours(self.connection, error) from error
 
     def run_many(self, prepared: Prepared, rows: Sequence[Mapping[str, Any]]) -> int:
         if not rows:
@@ -150,16 +156,10 @@ class PostgresTx(Tx):
 
     @contextmanager
     def _our_errors(self) -> Iterator[None]:
-        """The driver's errors, as SQLAlchemy would raise them; a connection that is lost is not used again."""
         try:
             yield
         except psycopg.Error as error:
-            _leave_row_out(error)
-            if self._driver.closed:
-                self.connection.invalidate(error)
-            raise DBAPIError.instance(
-                None, None, error, psycopg.Error, hide_parameters=True, connection_invalidated=self._driver.closed
-            ) from error
+            raise _ours(self.connection, error) from error
 
 
 def _found(cursor: psycopg.Cursor[Any]) -> Sequence[Sequence[Any]]:
@@ -168,6 +168,23 @@ def _found(cursor: psycopg.Cursor[Any]) -> Sequence[Sequence[Any]]:
 
 def _driver(connection: Connection) -> psycopg.Connection[Any]:
     return cast("psycopg.Connection[Any]", connection.connection.driver_connection)
+
+
+def _prepared_cursor(connection: Connection) -> PreparedCursor:
+    """That of this connection to the server."""
+    found: PreparedCursor | None = connection.info.get(_PREPARED)
+    if found is None:
+        found = connection.info[_PREPARED] = PreparedCursor(_driver(connection))
+    return found
+
+
+def _ours(connection: Connection, error: psycopg.Error) -> BaseException:
+    """The driver's error, as SQLAlchemy would raise it; a connection that is lost is not used again."""
+    _leave_row_out(error)
+    is_lost = _driver(connection).closed
+    if is_lost:
+        connection.invalidate(error)
+    return DBAPIError.instance(None, None, error, psycopg.Error, hide_parameters=True, connection_invalidated=is_lost)
 
 
 class _PostgresSession(Session):
@@ -186,8 +203,11 @@ class _PostgresSession(Session):
     def tx(self, *, write: bool, is_alone: bool) -> Tx:
         return PostgresTx(self._connection, write=write, is_alone=is_alone)
 
-    def execute(self, sql: str) -> object:
-        return self._driver.execute(sql.encode())
+    def execute(self, sql: str) -> None:
+        try:
+            _prepared_cursor(self._connection).command(sql)
+        except psycopg.Error as error:
+            raise _ours(self._connection, error) from error
 
     def has_ended(self) -> bool:
         ours = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
@@ -224,30 +244,32 @@ class _Connections:
     @contextmanager
     def reading(self) -> Iterator[Session]:
         """All statements see one moment, as on SQLite."""
-        with self._transaction(IsolationLevel.REPEATABLE_READ, read_only=True) as session:
+        with self._transaction(_READS) as session:
             yield session
 
     @contextmanager
     def writing(self) -> Iterator[Session]:
-        with self._transaction(IsolationLevel.READ_COMMITTED, read_only=False) as session:
+        with self._transaction(_WRITES) as session:
             yield session
 
     @contextmanager
-    def _transaction(self, isolation: IsolationLevel, *, read_only: bool) -> Iterator[Session]:
+    def _transaction(self, begin: str) -> Iterator[Session]:
         connection, losses = self._taken()
-        session = _PostgresSession(connection)
+        session, is_committed = _PostgresSession(connection), False
         try:
-            driver = _driver(connection)
-            if driver.isolation_level is not isolation:
-                driver.isolation_level, driver.read_only = isolation, read_only
             with connection.begin():
+                session.execute(begin)
                 yield session
+            is_committed = True
         except DBAPIError as error:
             if error.connection_invalidated:  # the server went away: the other connections are lost too
                 self._losses += 1
             raise
         finally:
             session.end()
+            if not is_committed and not connection.invalidated:
+                with contextlib.suppress(psycopg.Error):  # then it is not idle, and not used again
+                    _prepared_cursor(connection).rolled_back()
             self._put_back(connection, losses, is_usable=not session.is_cancelled)
 
     def _taken(self) -> tuple[Connection, int]:

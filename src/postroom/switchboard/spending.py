@@ -54,6 +54,12 @@ _LOOK_AGAIN = timedelta(hours=1)
 # Made once: every call locks the day, and to build a statement takes longer than to run it.
 _LIMIT = Prepared(select(spend_limits).where(spend_limits.c.name == bindparam("the_limit")))
 _DAY = Prepared(select(days).where(days.c.day == bindparam("the_day")))
+_DAY_OF_CALL = Prepared(
+    select(days.c.day).where(
+        days.c.day
+        == select(reservations.c.day).where(reservations.c.call_id == bindparam("the_call")).scalar_subquery()
+    )
+)
 _AMOUNTS = ("reserved_microdollars", "settled_microdollars", "backfill_reserved_microdollars",
             "backfill_settled_microdollars")  # fmt: skip
 _ADD = Prepared(
@@ -62,12 +68,15 @@ _ADD = Prepared(
     .values({name: days.c[name] + bindparam(f"more_{name}") for name in _AMOUNTS})
 )
 _RESERVE = Prepared(insert(reservations))
-_RESERVATION = Prepared(select(reservations).where(reservations.c.call_id == bindparam("the_call")))
 _CHANGE_RESERVATION = Prepared(update(reservations).where(reservations.c.call_id == bindparam("the_call")))
-_LATE = Prepared(
-    select(reservations)
-    .where(reservations.c.state == money.ReservationState.RESERVED, reservations.c.deadline <= bindparam("now"))
-    .order_by(reservations.c.call_id)
+_IS_LATE = (reservations.c.state == money.ReservationState.RESERVED) & (reservations.c.deadline <= bindparam("now"))
+_LATE = Prepared(select(reservations).where(_IS_LATE).order_by(reservations.c.call_id))
+_STANDING = Prepared(
+    select(
+        select(spend_limits.c.microdollars).where(spend_limits.c.name == _CEILING).scalar_subquery().label("ceiling"),
+        select(reservations.c.call_id).where(_IS_LATE).exists().label("some_are_late"),
+        undecided.SOMETHING_WAITS.label("something_waits"),
+    )
 )
 
 
@@ -81,6 +90,15 @@ def _stopped(dialect: Dialect) -> Prepared:
     jobs = BACKFILL_JOBS[dialect]
     is_capped = (jobs.c.status == BackfillStatus.COST_CAPPED) & (jobs.c.capped_day == bindparam("the_day"))
     return Prepared(select(jobs.c.id).where(is_capped, jobs.c.auto_resume))
+
+
+@cache
+def _reservation(dialect: Dialect) -> Prepared:
+    """The reservation of a call, and whether its settlement may concern others."""
+    jobs = BACKFILL_JOBS[dialect]
+    capped = select(jobs.c.id).where(jobs.c.status == BackfillStatus.COST_CAPPED, jobs.c.auto_resume)
+    others = capped.exists().label("some_are_capped"), undecided.SOMETHING_WAITS.label("something_waits")
+    return Prepared(select(reservations, *others).where(reservations.c.call_id == bindparam("the_call")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +148,20 @@ class ModelBudget:
         """Reserve the most that a call can cost, or say why it is not made now."""
         now = self.queue.clock.now()
         today = ledger.day_of(now, self.backfill.zone)
-        self.settle_expired(tx, now, call.backfill_job_id)
-        spending = self._day(tx, today, lock=True)
+        row = _day_row(tx, today, lock=True)
+        [standing] = tx.run(_STANDING, {"now": now})  # of which nothing changes while the day is locked
+        if standing.some_are_late:
+            self.settle_expired(tx, now, call.backfill_job_id)
+            row = _day_row(tx, today, lock=True)
+        given = self._given(tx, call, self._spending(today, row, standing.ceiling), now)
+        if standing.something_waits and isinstance(given, money.Reserved) and call.message_id is not None:
+            undecided.leave_line(tx, call.message_id)
+            undecided.release_first(tx, self.queue, [call.backfill_job_id])
+        return given
+
+    def _given(
+        self, tx: Tx, call: money.NewCall, spending: DaySpending, now: datetime
+    ) -> money.Reserved | money.Denied:
         if call.backfill_job_id is None:
             return self._reserve_live(tx, call, spending, now)
         job = ledger.turn_day(tx, self.backfill, find_job(tx, call.backfill_job_id, lock=True), now)
@@ -151,26 +181,25 @@ class ModelBudget:
         settlement counts, and one late correction of an uncertain one."""
         if cost is not None and cost < 0:
             raise BadInput("cost", f"{cost} is negative")
-        found = self._reservation(tx, call_id)
-        if found is None:
+        tx.run(_DAY_OF_CALL, {"the_call": call_id}, lock=True)  # from here on no other process can change it
+        row = next(iter(tx.run(_reservation(tx.dialect), {"the_call": call_id})), None)
+        if row is None:
             raise BadInput("call_id", f"nothing was reserved for the call {call_id}")
         now = self.queue.clock.now()
-        _day_row(tx, found.day, lock=True)
-        locked = self._lock_jobs(tx, {found.backfill_job_id, *self._stopped_on(tx, found.day, now)})
-        row = self._reservation(tx, call_id)  # once more, now that no other process can change it
-        moved = (
-            None if row is None else money.settlement(money.ReservationState(row.state), row.most_microdollars, cost)
-        )
-        if row is None or moved is None:
+        moved = money.settlement(money.ReservationState(row.state), row.most_microdollars, cost)
+        if moved is None:
             return
+        stopped = self._stopped_on(tx, row.day, now) if row.some_are_capped else []
+        locked = self._lock_jobs(tx, {row.backfill_job_id, *stopped})
         job = self._move(tx, row, locked.pop(row.backfill_job_id, None), moved, now)
         if moved.is_overrun:
             self._tell_overrun(tx, row, job, cost, now)
         elif job is not None:
             locked[job.id] = job
-        for stopped in locked.values():
-            self.free_room(tx, stopped, now)
-        undecided.release_first(tx, self.queue)
+        for each in locked.values():
+            self.free_room(tx, each, now)
+        if row.something_waits:
+            undecided.release_first(tx, self.queue)
 
     def decided(self, tx: Tx, message_id: str, job_id: str | None) -> None:
         """A message is decided; it waits for nothing any more."""
@@ -198,9 +227,9 @@ class ModelBudget:
 
     def ceiling(self, tx: Tx) -> CeilingInForce:
         row = next(iter(tx.run(_LIMIT, {"the_limit": _CEILING})), None)
-        ceiling = money.from_cents(self.model.daily_ceiling_cents) if row is None else money.Micros(row.microdollars)
-        share = money.Micros(ceiling * self.backfill.share_of_ceiling_percent // 100)
-        return CeilingInForce(ceiling, share, *((None, None) if row is None else (row.changed_at, row.changed_by)))
+        if row is None:
+            return CeilingInForce(*self._limits(None))
+        return CeilingInForce(*self._limits(row.microdollars), row.changed_at, row.changed_by)
 
     def set_ceiling(self, tx: Tx, cents: int, who: Actor) -> CeilingInForce:
         """Set the ceiling of all model spend a day, from now on."""
@@ -285,24 +314,22 @@ class ModelBudget:
             ledger.book(tx, job, day, now, reserved=call.most)
             if job.status_reason is not None:  # it waited for a model, which is here again
                 change_job(tx, job, now, status_reason=None)
-        if call.message_id is not None:
-            undecided.leave_line(tx, call.message_id)
-            undecided.release_first(tx, self.queue, [call.backfill_job_id])
         return money.Reserved(call_id, day)
 
     def settle_expired(self, tx: Tx, now: datetime, own_job_id: str | None = None) -> int:
         """Settle calls whose answer can no longer come at their most; how many. Days are locked before jobs, both in
-        order, and with them the job that a reservation is for."""
+        order, the newest day first, and with them the job that a reservation is for."""
         today = ledger.day_of(now, self.backfill.zone)
         found = tx.run(_LATE, {"now": now})
         if not found:
             return 0
-        for day in sorted({row.day for row in found} | {today}):
+        locked_days = {row.day for row in found} | {today}
+        for day in sorted(locked_days, reverse=True):
             _day_row(tx, day, lock=True)
         locked = self._lock_jobs(tx, {row.backfill_job_id for row in found} | {own_job_id})
         for row in tx.run(_LATE, {"now": now}):
             job = locked.get(row.backfill_job_id)
-            if (row.backfill_job_id is None) != (job is None):
+            if row.day not in locked_days or (row.backfill_job_id is None) != (job is None):
                 continue  # it expired while we waited for the locks: the next reservation settles it
             moved = money.settlement(money.ReservationState.RESERVED, row.most_microdollars, None)
             if moved is not None:
@@ -354,13 +381,19 @@ class ModelBudget:
         first = tx.execute(select(func.min(reservations.c.deadline)).where(opened)).scalar()
         return max(first, now) if isinstance(first, datetime) else now + timedelta(minutes=1)
 
-    def _reservation(self, tx: Tx, call_id: str) -> Any | None:
-        return next(iter(tx.run(_RESERVATION, {"the_call": call_id})), None)
+    def _day(self, tx: Tx, day: date) -> DaySpending:
+        limit = next(iter(tx.run(_LIMIT, {"the_limit": _CEILING})), None)
+        return self._spending(day, _day_row(tx, day, lock=False), None if limit is None else limit.microdollars)
 
-    def _day(self, tx: Tx, day: date, *, lock: bool = False) -> DaySpending:
-        limits, row = self.ceiling(tx), _day_row(tx, day, lock=lock)
+    def _spending(self, day: date, row: Any | None, ceiling: int | None) -> DaySpending:
+        """`ceiling`: None where the settings say it."""
         amounts = () if row is None else (money.Micros(getattr(row, name)) for name in _AMOUNTS)
-        return DaySpending(day, limits.ceiling, limits.backfill_share, *amounts)
+        return DaySpending(day, *self._limits(ceiling), *amounts)
+
+    def _limits(self, ceiling: int | None) -> tuple[money.Micros, money.Micros]:
+        """The ceiling, and the share of backfill."""
+        whole = money.from_cents(self.model.daily_ceiling_cents) if ceiling is None else money.Micros(ceiling)
+        return whole, money.Micros(whole * self.backfill.share_of_ceiling_percent // 100)
 
 
 def _day_row(tx: Tx, day: date, *, lock: bool) -> Any | None:

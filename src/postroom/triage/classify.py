@@ -27,7 +27,7 @@ from postroom.triage.choices import ModelChoice, UnusableAnswer, read_answer, re
 from postroom.triage.decision import DecidedBy, Decision, for_review, left_alone
 from postroom.triage.prompt import Briefing, question_about
 from postroom.triage.questions import CallBudget, CallFailed, ModelAnswer, ModelQuestion, ModelRefused, ToolCall
-from postroom.triage.records import TriageMessage
+from postroom.triage.records import EarlierAnswers, TriageMessage
 from postroom.triage.rules.engine import Match
 from postroom.triage.rules.facts import MessageFacts
 from postroom.triage.rules.store import Version
@@ -199,7 +199,7 @@ class Classifier:
         for _ in range(_MOST_CALLS - len(earlier.problems)):
             if not isinstance(choice, ModelChoice):
                 question = question_about(message.mail, briefing, problem)
-                choice = await self._ask(model, context, message, question, briefing)
+                choice = await self._ask(model, context, message, question, briefing, earlier)
             if isinstance(choice, ModelChoice):
                 return decided_by_model(choice, message.mail, briefing, self._ways.safety, known)
             problem = choice
@@ -212,11 +212,12 @@ class Classifier:
         message: TriageMessage,
         question: ModelQuestion,
         briefing: Briefing,
+        earlier: EarlierAnswers,
     ) -> ModelChoice | str:
         """What the model chose, or what is wrong with its answer."""
         write = context.queue.database.write
         begun: str | Decision = await context.write_or_postpone(
-            lambda tx: self._begin(tx, model, context, message, question), together=_SPENDING
+            lambda tx: self._begin(tx, model, context, message, question, earlier), together=_SPENDING
         )
         if isinstance(begun, Decision):
             raise _NotAsked(begun)
@@ -233,7 +234,13 @@ class Classifier:
         return found
 
     def _begin(
-        self, tx: Tx, model: ModelClient, context: JobContext, message: TriageMessage, question: ModelQuestion
+        self,
+        tx: Tx,
+        model: ModelClient,
+        context: JobContext,
+        message: TriageMessage,
+        question: ModelQuestion,
+        earlier: EarlierAnswers,
     ) -> str | Decision | PutOff:
         """Reserve the call and record it: its id, or what becomes of the message where the model is not asked."""
         if not kill_switch.model_switch(tx).on:
@@ -243,8 +250,8 @@ class Classifier:
         if isinstance(given, Denied):
             return _not_asked(given)
         prompt = question.text if self._ways.model.keep_prompts_days > 0 else None
-        begun = records.NewModelCall(given.call_id, model.provider, model.name, most, message.id, job_id, prompt)
-        records.begin_call(tx, begun, now)
+        call = (given.call_id, model.provider, model.name, most)
+        records.begin_call(tx, records.NewModelCall(*call, message.id, job_id, prompt, earlier.has_open), now)
         return given.call_id
 
     def _hold(self, tx: Tx, context: JobContext, message: TriageMessage, review: Decision) -> Decision | PutOff:
@@ -277,7 +284,8 @@ class Classifier:
                 decision = decision.asking(f"the model was {switch.reason} while it was asked")
         decision_id = records.record_decision(tx, message, decision, context.queue.clock.now())
         records.forget_answers(tx, message.id)
-        self._budget.decided(tx, message.id, message.backfill_job_id)
+        if message.is_listed:
+            self._budget.decided(tx, message.id, message.backfill_job_id)
         if decision_id is None:
             return {"outcome": "decided before"}
         if self._learned is not None and considered is not None:

@@ -12,11 +12,11 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Row, bindparam, func, insert, select, update
+from sqlalchemy import Row, bindparam, func, insert, or_, select, update
 
 from postroom.db import Database, Dialect, Prepared, Tx
 from postroom.db.database import insert_for
-from postroom.db.tables.mail import messages, sent_messages
+from postroom.db.tables.mail import messages, sent_messages, undecided_mail
 from postroom.db.tables.triage import decisions, model_calls
 from postroom.domain.ids import new_id
 from postroom.domain.money import Micros
@@ -42,6 +42,8 @@ class TriageMessage:
     is_gone: bool
     """The mailbox no longer has it."""
     is_decided: bool
+    is_listed: bool
+    """As mail that is still to be decided: it is of a backfill job, or waited for money."""
     answers_owner: bool
     """It answers mail that the owner sent."""
     facts: MessageFacts
@@ -52,16 +54,18 @@ class TriageMessage:
 
 # Made once: to build a statement takes longer than to run it.
 _MESSAGE = Prepared(
-    select(messages, decisions.c.id.label("decision_id"))
+    select(messages, decisions.c.id.label("decision_id"), undecided_mail.c.state.label("undecided"))
     .join(decisions, decisions.c.message_id == messages.c.id, isouter=True)
+    .join(undecided_mail, undecided_mail.c.message_id == messages.c.id, isouter=True)
     .where(messages.c.id == bindparam("the_message"))
 )
 _FORGET_ANSWERS = Prepared(
     update(model_calls).where(model_calls.c.message_id == bindparam("the_message"), model_calls.c.answer.is_not(None))
 )
-_ANSWERED = Prepared(
+_EARLIER_CALLS = Prepared(
     select(model_calls)
-    .where(model_calls.c.message_id == bindparam("the_message"), model_calls.c.answer.is_not(None))
+    .where(model_calls.c.message_id == bindparam("the_message"))
+    .where(or_(model_calls.c.answer.is_not(None), model_calls.c.outcome == STARTED))
     .order_by(model_calls.c.id)
 )
 _CLOSE_OPEN = Prepared(
@@ -104,6 +108,7 @@ def load_message(tx: Tx, message_id: str) -> TriageMessage | None:
         is_outbound=row.direction == "outbound",
         is_gone=row.deleted_at_source is not None,
         is_decided=row.decision_id is not None,
+        is_listed=row.backfill_job_id is not None or row.undecided is not None,
         answers_owner=_answers_owner(tx, row),
         facts=facts_of_row(tx, row),
         mail=_mail(row),
@@ -145,11 +150,13 @@ class NewModelCall:
     backfill_job_id: str | None = None
     prompt: str | None = None
     """Given where prompts are kept."""
+    closes_open: bool = False
+    """An earlier call about the message has no end."""
 
 
 def begin_call(tx: Tx, call: NewModelCall, now: datetime) -> None:
     """Record a call before it is made, and close earlier calls about its message that have no end."""
-    if call.message_id is not None:
+    if call.closes_open:
         lost = {"outcome": LOST, "error": "the process ended before the answer was written down; counted at its most"}
         tx.run(_CLOSE_OPEN, {"the_message": call.message_id, **lost})
     row = {
@@ -208,12 +215,15 @@ class EarlierAnswers:
     usable: ToolCall | None = None
     problems: tuple[str, ...] = ()
     """What was wrong with each answer that could not be used."""
+    has_open: bool = False
+    """A call has no end: the process that made it is gone, or has lost the job."""
 
 
 def earlier_answers(tx: Tx, message_id: str) -> EarlierAnswers:
-    rows = tx.run(_ANSWERED, {"the_message": message_id})
+    rows = tx.run(_EARLIER_CALLS, {"the_message": message_id})
     kept = [ToolCall(row.answer["name"], row.answer["arguments"]) for row in rows if row.answer]
-    return EarlierAnswers(kept[-1] if kept else None, tuple(row.error for row in rows if row.outcome == UNUSABLE))
+    problems = tuple(row.error for row in rows if row.outcome == UNUSABLE and row.answer is not None)
+    return EarlierAnswers(kept[-1] if kept else None, problems, any(row.outcome == STARTED for row in rows))
 
 
 def forget_answers(tx: Tx, message_id: str) -> None:

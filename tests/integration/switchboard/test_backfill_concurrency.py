@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator
 
 import pytest
 
-from postroom.db import connect
+from postroom.audit import Actor
+from postroom.db import Tx, connect
 from postroom.domain.clock import ManualClock
-from postroom.domain.money import Micros, Reserved
+from postroom.domain.money import Denied, Micros, Reserved
 from postroom.domain.terms import BackfillStatus
 from postroom.settings import DatabaseSettings
 from postroom.switchboard.backfill.job import IllegalTransition
@@ -96,6 +98,28 @@ async def test_a_report_sent_many_times_at_once_counts_once(rigs: tuple[Backfill
     work = await here.started()
     await asyncio.gather(*(rig.report(work, rows_processed=5, report_seq=1) for rig in rigs for _ in range(6)))
     assert (await there.job(work.job_id)).rows_processed == 5
+
+
+@pytest.mark.req("BF-8", "BF-9")
+async def test_a_call_that_waits_while_the_ceiling_is_lowered_counts_against_the_new_one(
+    rigs: tuple[BackfillRig, BackfillRig],
+) -> None:
+    here, there = rigs
+    await here.settle(await here.call(None), Micros(0))  # the day has its row
+    mail, lowered, go_on, loop = await there.mail(None), asyncio.Event(), threading.Event(), asyncio.get_running_loop()
+
+    def lower(tx: Tx) -> None:
+        here.budget.set_ceiling(tx, 0, Actor.of(OPERATOR))
+        loop.call_soon_threadsafe(lowered.set)
+        assert go_on.wait(30)
+
+    lowering = asyncio.ensure_future(here.database.write(lower))
+    await lowered.wait()
+    asking = asyncio.ensure_future(there.reserve(mail))
+    await asyncio.sleep(0.2)  # so that it waits for the day
+    go_on.set()
+    await lowering
+    assert isinstance(await asking, Denied)
 
 
 @pytest.mark.req("BF-8", "BF-9")

@@ -92,6 +92,8 @@ def is_behind(tx: Tx, job_id: str | None, queue_job_id: str) -> bool:
 
 # Made once: every call of the model runs these, and to build a statement takes longer than to run it.
 _SELF = queued.alias()
+SOMETHING_WAITS = select(undecided.c.message_id).where(undecided.c.state == WAITING).exists()
+"""Whether any mail waits for money: most often none does."""
 _HERE = undecided.c.message_id == bindparam("the_message")
 _LEAVE = Prepared(delete(undecided).where(_HERE, undecided.c.backfill_job_id.is_(None)))
 _REOPEN = Prepared(update(undecided).where(_HERE, undecided.c.state == WAITING))
