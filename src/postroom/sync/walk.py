@@ -87,6 +87,7 @@ class Dispatcher:
         return self._is_closing and self._unsettled == 0
 
 
+_FEW_JOBS_PER_WORKER = 2
 _SHARES_OF_A_JOB = 6
 _FEWEST_FAILURES = 10
 """A slice must fail at least this often before its error is raised: many others may be listed in between."""
@@ -226,11 +227,11 @@ class SliceLister:
 
     def _job_size(self, part: Slice) -> int:
         """Small jobs of the newest days, so that workers share a day and the newest mail is not the last to come; and
-        smaller ones while workers are idle, so that all soon have one."""
+        smaller ones while there are few, so that all workers have one from the first page on, and to the end."""
         size, batch = self._context.settings.job_size, self._context.mailbox.batch_size
         if part.start >= newest_from(self._ledger.state.until):
             return min(size, batch)
-        if self._dispatcher.unsettled < self._context.mailbox.limiter.gate.tuner.workers:
+        if self._dispatcher.unsettled < _FEW_JOBS_PER_WORKER * self._context.mailbox.limiter.gate.tuner.workers:
             return max(size // _SHARES_OF_A_JOB // batch, 1) * batch
         return size
 
