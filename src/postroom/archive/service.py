@@ -94,8 +94,8 @@ class AccountStore:
     async def store(self, mails: Sequence[IncomingMail], *, is_of_walk: bool = False) -> list[StoredMessage]:
         """Store mail; it is on disk when this returns. Results are in the order of `mails`.
 
-        `is_of_walk`: there may be very much of it, and no one asks for its headers. After a while it is prepared by
-        another process, until `drain`.
+        `is_of_walk`: there may be very much of it, and no one asks for its headers. If there is, another process
+        prepares it, until `drain`.
         """
         if not mails:
             return []
@@ -104,6 +104,10 @@ class AccountStore:
         if self._submitting is None or self._submitting.done():
             self._submitting = asyncio.create_task(self._submit_waiting(), name="archive")
         return await asked
+
+    async def expect(self, messages: int) -> None:
+        """A walk is about to bring so many."""
+        await asyncio.to_thread(self._walk.expect, messages)
 
     async def reread(self, keys: Sequence[str]) -> dict[str, str | None]:
         """Parse archived messages again that could not be parsed before. For each that the archive has: why it still
@@ -190,7 +194,7 @@ class AccountStore:
         if self._submitting is not None:
             await asyncio.gather(self._submitting, return_exceptions=True)
             await asyncio.gather(*self._commits, return_exceptions=True)
-            await asyncio.to_thread(self._walk.end)
+        await asyncio.to_thread(self._walk.end)
 
     def _begin(self) -> asyncio.Future[None]:
         end: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""Admits the calls of one account: most urgent lane first, then first come, first served.
+"""Admits the calls of one account: most urgent lane first, in it listings first, then first come, first served.
 
 Where several processes share an account, units are leased from a shared budget. A caller that is cancelled while
 waiting uses nothing up; one that was admitted always gives its slot back.
@@ -93,6 +93,8 @@ _LONGEST_WAIT_S = 60.0
 @dataclass(order=True, slots=True)
 class _Waiter:
     lane: PriorityLane
+    is_fetching: bool
+    """Else others wait for what it finds: a walk would run out of messages to fetch behind its own fetching."""
     number: int
     units: int = field(compare=False)
     turn: asyncio.Future[None] = field(compare=False)
@@ -113,11 +115,11 @@ class Limiter:
         return sum(not waiter.turn.done() for waiter in self._waiting)
 
     @contextlib.asynccontextmanager
-    async def admit(self, lane: PriorityLane, units: int) -> AsyncIterator[None]:
+    async def admit(self, lane: PriorityLane, units: int, *, is_listing: bool = False) -> AsyncIterator[None]:
         """Waits for its turn; inside, the call is in flight and its units are spent."""
         self._refuse_impossible(units)
         if self._waiting or self._leases is not None or self.gate.wait(lane, units, self._clock.monotonic()) > 0:
-            await self._wait_for_turn(lane, units)
+            await self._wait_for_turn(lane, units, is_listing)
         else:
             self.gate.begin(lane, units, self._clock.monotonic())
         try:
@@ -125,8 +127,8 @@ class Limiter:
         finally:
             self._end(lane, units)
 
-    async def _wait_for_turn(self, lane: PriorityLane, units: int) -> None:
-        waiter = _Waiter(lane, next(self._numbers), units, asyncio.get_running_loop().create_future())
+    async def _wait_for_turn(self, lane: PriorityLane, units: int, is_listing: bool) -> None:
+        waiter = _Waiter(lane, not is_listing, next(self._numbers), units, asyncio.get_running_loop().create_future())
         heapq.heappush(self._waiting, waiter)
         self._changed.set()
         if self._door is None or self._door.done():

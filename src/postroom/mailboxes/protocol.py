@@ -219,6 +219,10 @@ class Mailbox(Protocol):
     def batch_size(self) -> int:
         """How many messages are best fetched together."""
 
+    @property
+    def listings_at_once(self) -> int:
+        """How many listings are best asked for together."""
+
     def at(self, lane: PriorityLane) -> Mailbox: ...
 
     async def identity(self) -> MailboxIdentity: ...

@@ -197,6 +197,7 @@ class _SyncRun:
         require_mailbox(identity, context.account)
         context.counters.messages_total = identity.messages_total
         context.counters.earlier = state.counters.get("processed", 0) if state.walk == 1 else 0
+        await self._expect(state)
         return state
 
     async def _begin(self, *, has_expired: bool = False, is_new_archive: bool = False) -> SyncState:
@@ -222,8 +223,15 @@ class _SyncRun:
 
         state = await context.database.write(begin)
         await context.store.mark(account_id, state.walk)
+        await self._expect(state)
         log.info("walk.begun", walk=state.walk, until=state.until, slices=len(plan.slices), size=state.granularity)
         return state
+
+    async def _expect(self, state: SyncState) -> None:
+        """The first walk brings what it has not brought yet, a later one hardly anything."""
+        counters = self._context.counters
+        if state.is_walking and state.walk == 1:
+            await self._context.store.expect(counters.messages_total - counters.earlier)
 
     async def _extend(self) -> SyncState:
         now = self._context.clock.now()

@@ -90,14 +90,18 @@ def judge_attempt(job: FetchJob, failed: Mapping[str, PostroomError], budget: in
 
 @dataclass(slots=True)
 class SliceTally:
-    """One listing of a slice. A slice that is listed again, or in halves, gets another."""
+    """One listing of a slice. A slice that is listed again, or in halves, gets another; one whose listing failed keeps
+    it."""
 
     listing: int
     part: Slice
-    begun: Listing
     is_again: bool = False
     """It was finished before: what was known then is not counted once more."""
+    begun: Listing | None = None
+    """Set when the source is asked."""
     listed: int = 0
+    ids: set[str] = field(default_factory=set)
+    """What was listed, until all is: pages may overlap, and a listing that failed begins anew."""
     jobs: int = 0
     open_jobs: int = 0
     at_listing: Counter[str] = field(default_factory=Counter)
@@ -124,10 +128,7 @@ class SliceTally:
 
 
 class SliceLedger:
-    """Lister and workers report to it; `run` closes slices as they become complete, as many at once as have gathered.
-
-    Jobs of a listing that was dropped are not counted.
-    """
+    """Lister and workers report to it; `run` closes slices as they become complete, all at once that have gathered."""
 
     def __init__(self, context: SyncContext, lease: HistoryLease, state: SyncState, known_bad: Iterable[str]) -> None:
         self.state = state
@@ -137,6 +138,7 @@ class SliceLedger:
         self._context = context
         self._lease = lease
         self._tallies: dict[int, SliceTally] = {}
+        self._interrupted: dict[Slice, SliceTally] = {}
         self._numbers = count(1)
         self._cuts_before = context.mailbox.limiter.gate.tuner.cuts
         self._recorded = Counter(retried=context.counters.retries)
@@ -145,13 +147,14 @@ class SliceLedger:
 
     # Slices
 
-    def begin(self, part: Slice, begun: Listing, *, is_again: bool = False) -> SliceTally:
-        tally = SliceTally(next(self._numbers), part, begun, is_again)
+    def begin(self, part: Slice, *, is_again: bool = False) -> SliceTally:
+        tally = self._interrupted.pop(part, None) or SliceTally(next(self._numbers), part, is_again)
         self._tallies[tally.listing] = tally
         return tally
 
     def listed(self, tally: SliceTally) -> None:
         tally.is_listed = True
+        tally.ids.clear()
         log.info("slice.listed", listed=tally.listed, jobs=tally.jobs, **tally.at_listing, **self._fields(tally))
         self._may_close.set()
 
@@ -163,11 +166,14 @@ class SliceLedger:
         log.info("slice.split", at=at, **self._fields(tally))
 
     def listing_failed(self, tally: SliceTally) -> None:
-        self._tallies.pop(tally.listing, None)
+        """What it has queued goes on. The next listing of the slice adds what this one lacks."""
+        self._interrupted[tally.part] = tally
         log.info("slice.listing_failed", **self._fields(tally))
 
-    def not_requested(self, tally: SliceTally, known: int, bad: int) -> None:
-        """Listed messages that need no fetching: in the archive already, or bad."""
+    def add(self, tally: SliceTally, listed: Sequence[str], known: int, bad: int) -> None:
+        """A portion of a listing, and how many of it need no fetching: in the archive already, or bad."""
+        tally.ids.update(listed)
+        tally.listed += len(listed)
         outcomes = {"known": known, "bad": bad}
         tally.at_listing.update(outcomes)
         if tally.is_again:

@@ -129,9 +129,7 @@ def to_list_again(frontier: int, slices: Mapping[Slice, SliceStanding]) -> list[
 
 
 _CLOSE_ENOUGH_S = 60 * DAY_S
-_PARTS = 5
-"""Four round trips then find the month among fifty years, where halves would take nine, and what is asked at once fits
-into the smallest batch."""
+_FEWEST_PARTS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,26 +164,28 @@ def newest_end(settings: SyncSettings, now: datetime) -> int:
 async def oldest_mail(mailbox: Mailbox, until: int) -> int:
     """A time before which there is no mail, at most two months before the first: twenty empty years are one slice.
 
-    Found by lists of one result, several at a time, because no message is fetched before the answer. A mistake here
-    costs calls but loses no mail: the first slice begins at zero in any case.
+    Found by lists of one result, as many at a time as share a request, because no message is fetched before the answer:
+    twenty find the month among fifty years in two round trips, where halves would take nine. A mistake here costs calls
+    but loses no mail: the first slice begins at zero in any case.
     """
     empty, full = 0, until
-    instants = [*_between(empty, full), until]
+    parts = max(mailbox.listings_at_once, _FEWEST_PARTS)
+    instants = [*_between(empty, full, parts), until]
     while instants:
         for instant, has_mail in zip(instants, await _have_mail_before(mailbox, instants), strict=True):
             if has_mail:
                 full = instant
                 break
             empty = instant
-        instants = _between(empty, full)
+        instants = _between(empty, full, parts)
     return empty
 
 
-def _between(empty: int, full: int) -> list[int]:
+def _between(empty: int, full: int, parts: int) -> list[int]:
     """Instants that cut the time between into equal parts; none if it is short enough."""
     if full - empty <= _CLOSE_ENOUGH_S:
         return []
-    cuts = (empty + (full - empty) * number // _PARTS for number in range(1, _PARTS))
+    cuts = (empty + (full - empty) * number // parts for number in range(1, parts))
     return [cut for cut in cuts if cut >= EARLIEST_CUT]
 
 
@@ -211,13 +211,15 @@ class TooDeep(Exception):
         self.halves = halves
 
 
-async def ids_of(mailbox: Mailbox, part: Slice, settings: SyncSettings) -> AsyncIterator[list[str]]:
+async def ids_of(
+    mailbox: Mailbox, part: Slice, settings: SyncSettings, *, may_split: bool = True
+) -> AsyncIterator[list[str]]:
     """The ids of a slice, in portions.
 
-    Raises TooDeep, before any portion, for a slice that has too many pages and can be cut. One that cannot be cut is
-    listed to its end, however long that is.
+    Raises TooDeep, before any portion, for a slice that has too many pages and can be cut. One that cannot or may not
+    be cut is given page by page, and listed to its end, however long that is.
     """
-    halves = split(part)
+    halves = split(part) if may_split else None
     listed: list[str] = []
     pages = 0
     async for page in mailbox.list(part, page_size=settings.page_size, max_age_s=LISTED_WITHIN_S):

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 from postroom.accounts.history import HistoryLease, history_standing, renew_reader
 from postroom.db import Tx
@@ -87,10 +87,8 @@ class Dispatcher:
         return self._is_closing and self._unsettled == 0
 
 
-_LISTINGS_AT_ONCE = 4
-"""Many slices have few messages or none, and each listing is a round trip; workers should not wait for each. Gmail is
-asked for them in one request, as long as they fit into its smallest batch: answers to several could come in any order,
-and the newest day is to come first."""
+_FEW_JOBS_PER_WORKER = 2
+_SHARES_OF_A_JOB = 6
 _FEWEST_FAILURES = 10
 """A slice must fail at least this often before its error is raised: many others may be listed in between."""
 
@@ -101,7 +99,23 @@ class _ListingTrouble:
     failures: int = 0
 
 
+_ListingEnd: TypeAlias = TooDeep | Retryable | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ListingAhead:
+    """A slice that is being listed before its turn to be queued has come."""
+
+    tally: SliceTally
+    found: asyncio.Queue[Sequence[str] | _ListingEnd]
+    """Portions of ids; then why there are no more, None after the last."""
+    task: asyncio.Task[None]
+
+
 class SliceLister:
+    """Many slices have few messages or none, and each listing is a round trip. So as many as share a request are listed
+    at once, and the next few while these are queued. They are queued in order, so that the newest day comes first."""
+
     def __init__(self, context: SyncContext, lease: HistoryLease, ledger: SliceLedger, dispatcher: Dispatcher) -> None:
         self._context = context
         self._lease = lease
@@ -109,91 +123,117 @@ class SliceLister:
         self._dispatcher = dispatcher
         self._troubles: dict[Slice, _ListingTrouble] = {}
         self._again: set[Slice] = set()
+        settings = context.settings
+        self._may_split = context.counters.messages_total > settings.max_pages_per_slice * settings.page_size
+        """Where the mailbox has no more than a slice may have, its messages are fetched from the first page on."""
 
     async def run(self, rows: Sequence[SliceRow]) -> None:
-        """List them all, a few at a time, then let the queue close when it is idle."""
+        """List them all, a few ahead, then let the queue close when it is idle."""
         self._again = {row.slice for row in rows if row.listing is not None}
         left = deque(self._in_order([row.slice for row in rows]))
+        ahead: deque[_ListingAhead] = deque()
+        at_once = self._context.mailbox.listings_at_once
         with first_error():
-            while left:
-                await self._list_next(left)
+            async with asyncio.TaskGroup() as tasks:
+                while left or ahead:
+                    if len(ahead) <= at_once // 2:
+                        more = [left.popleft() for _ in range(min(at_once, len(left)))]
+                        ahead.extend(self._start(part, tasks) for part in more)
+                    listing = ahead.popleft()
+                    try:
+                        halves = await self._finish(listing)
+                    except Retryable as error:
+                        self._note_failure(listing, error)
+                        left.append(listing.tally.part)  # after all others
+                    else:
+                        ahead.extendleft(reversed([self._start(part, tasks) for part in self._in_order(halves)]))
         await self._dispatcher.close_when_idle()
-
-    async def _list_next(self, left: deque[Slice]) -> None:
-        """The next few at once: if each began when another ended, they would share fewer requests."""
-        parts = [left.popleft() for _ in range(min(_LISTINGS_AT_ONCE, len(left)))]
-        async with asyncio.TaskGroup() as tasks:
-            listings = [tasks.create_task(self._try_to_list(part, left), name="sync listing") for part in parts]
-        for listing in reversed(listings):
-            left.extendleft(reversed(self._in_order(listing.result())))
-
-    async def _try_to_list(self, part: Slice, left: deque[Slice]) -> Sequence[Slice]:
-        """What is left to list of this slice before the others; one that cannot be listed now comes last."""
-        try:
-            return await self._list(part)
-        except Retryable as error:
-            self._note_failure(part, error)
-            left.append(part)
-            return ()
 
     def _in_order(self, parts: Sequence[Slice]) -> list[Slice]:
         return in_walk_order(parts, self._ledger.state.until)
 
-    def _job_size(self, part: Slice) -> int:
-        """Of the newest days small jobs, so that workers share a day and the newest mail is not the last to come."""
-        size = self._context.settings.job_size
-        is_newest = part.start >= newest_from(self._ledger.state.until)
-        return min(size, self._context.mailbox.batch_size) if is_newest else size
+    def _start(self, part: Slice, tasks: asyncio.TaskGroup) -> _ListingAhead:
+        tally = self._ledger.begin(part, is_again=part in self._again)
+        found: asyncio.Queue[Sequence[str] | _ListingEnd] = asyncio.Queue(self._context.settings.max_pages_per_slice)
+        return _ListingAhead(tally, found, tasks.create_task(self._list(tally, found), name="sync listing"))
 
-    def _note_failure(self, part: Slice, error: Retryable) -> None:
-        """Raises the error if this slice has failed for too long, even while other calls succeed."""
-        self._context.outage.failed(error)
-        now = self._context.clock.monotonic()
-        trouble = self._troubles.setdefault(part, _ListingTrouble(now))
-        trouble.failures += 1
-        if error.retry_after:
-            trouble.since += error.retry_after.total_seconds()
-        if trouble.failures >= _FEWEST_FAILURES and now - trouble.since >= self._context.settings.patience_s:
-            raise error
+    async def _list(self, tally: SliceTally, found: asyncio.Queue[Sequence[str] | _ListingEnd]) -> None:
+        end: _ListingEnd = None
+        mailbox, settings = self._context.mailbox, self._context.settings
+        try:
+            await self._context.outage.wait()
+            tally.begun = await self._begun()
+            async for ids in ids_of(mailbox, tally.part, settings, may_split=self._may_split):
+                await found.put(ids)
+            self._context.outage.succeeded()
+        except (TooDeep, Retryable) as problem:
+            end = problem
+        await found.put(end)
 
-    async def _list(self, part: Slice) -> Sequence[Slice]:
-        """What is left to list of this slice: nothing, or its halves."""
-        await self._context.outage.wait()
+    async def _begun(self) -> Listing:
         account_id, now = self._lease.account_id, self._context.clock.now()
         history = await self._context.database.read(lambda tx: history_standing(tx, account_id))
-        tally = self._ledger.begin(part, Listing(now, history.epoch), is_again=part in self._again)
+        return Listing(now, history.epoch)
+
+    async def _finish(self, listing: _ListingAhead) -> Sequence[Slice]:
+        """Queue what it finds. Returns what is left to list of its slice: nothing, or its halves."""
+        tally = listing.tally
         try:
-            async for ids in ids_of(self._context.mailbox, part, self._context.settings):
-                await self._queue(tally, ids)
-        except TooDeep as deep:
-            halves = deep.halves
-            await self._context.database.write(lambda tx: self._replace(tx, part, halves))
-            self._ledger.slice_split(tally, halves[1].start)
-            return halves
-        except Retryable:
-            self._ledger.listing_failed(tally)
-            raise
-        self._troubles.pop(part, None)
-        self._context.outage.succeeded()
+            while (found := await listing.found.get()) is not None:
+                if isinstance(found, Retryable):
+                    raise found
+                if isinstance(found, TooDeep):
+                    return await self._split(tally, found.halves)
+                await self._queue(tally, found)
+        finally:
+            listing.task.cancel()  # where the database or the archive has failed, it may be under way
+        self._troubles.pop(tally.part, None)
         self._ledger.listed(tally)
         return ()
+
+    async def _split(self, tally: SliceTally, halves: tuple[Slice, Slice]) -> Sequence[Slice]:
+        await self._context.database.write(lambda tx: self._replace(tx, tally.part, halves))
+        self._ledger.slice_split(tally, halves[1].start)
+        return halves
 
     def _replace(self, tx: Tx, whole: Slice, halves: Sequence[Slice]) -> None:
         """Refused if another process has taken over this account: the slice may be under way there."""
         renew_reader(tx, self._lease, self._context.clock.now())
         replace_slice(tx, self._lease.account_id, whole, halves)
 
+    def _note_failure(self, listing: _ListingAhead, error: Retryable) -> None:
+        """Raises the error if this slice has failed for too long, even while other calls succeed."""
+        self._ledger.listing_failed(listing.tally)
+        self._context.outage.failed(error)
+        now = self._context.clock.monotonic()
+        trouble = self._troubles.setdefault(listing.tally.part, _ListingTrouble(now))
+        trouble.failures += 1
+        if error.retry_after:
+            trouble.since += error.retry_after.total_seconds()
+        if trouble.failures >= _FEWEST_FAILURES and now - trouble.since >= self._context.settings.patience_s:
+            raise error
+
     async def _queue(self, tally: SliceTally, listed: Sequence[str]) -> None:
-        ids = list(dict.fromkeys(listed))
-        tally.listed += len(ids)
+        ids = [each for each in dict.fromkeys(listed) if each not in tally.ids]
         bad = self._ledger.known_bad.intersection(ids)
         known = await self._context.store.known([each for each in ids if each not in bad])
-        self._ledger.not_requested(tally, len(known), len(bad))
+        self._ledger.add(tally, ids, len(known), len(bad))
         wanted = [each for each in ids if each not in known and each not in bad]
-        size = self._job_size(tally.part)
-        for start in range(0, len(wanted), size):
+        while wanted:
+            size = self._job_size(tally.part)
             tally.add_job()
-            await self._dispatcher.put(FetchJob(tally.listing, tuple(wanted[start : start + size])))
+            await self._dispatcher.put(FetchJob(tally.listing, tuple(wanted[:size])))
+            wanted = wanted[size:]
+
+    def _job_size(self, part: Slice) -> int:
+        """Small jobs of the newest days, so that workers share a day and the newest mail is not the last to come; and
+        smaller ones while there are few, so that all workers have one from the first page on, and to the end."""
+        size, batch = self._context.settings.job_size, self._context.mailbox.batch_size
+        if part.start >= newest_from(self._ledger.state.until):
+            return min(size, batch)
+        if self._dispatcher.unsettled < _FEW_JOBS_PER_WORKER * self._context.mailbox.limiter.gate.tuner.workers:
+            return max(size // _SHARES_OF_A_JOB // batch, 1) * batch
+        return size
 
 
 _CHECKS_PER_TIMEOUT = 4

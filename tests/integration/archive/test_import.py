@@ -425,9 +425,14 @@ def test_the_mail_of_a_long_walk_is_prepared_elsewhere_exactly_as_here(monkeypat
     try:
         assert walk.prepare(mails[:10]) == [prepare(mail) for mail in mails[:10]]
         assert walk._process is None
-        assert walk.prepare(mails) == [prepare(mail) for mail in mails]
+        walk.expect(10)
+        assert walk._process is None
+        walk.expect(11)
         process = walk._process
         assert process is not None
+        assert process._connection.poll(60), "it says that it has started"
+        assert walk.prepare(mails) == [prepare(mail) for mail in mails]
+        assert process.is_ready()
         process._process.kill()
         process._process.wait()
         assert walk.prepare(mails[:3]) == [prepare(mail) for mail in mails[:3]]
@@ -437,6 +442,26 @@ def test_the_mail_of_a_long_walk_is_prepared_elsewhere_exactly_as_here(monkeypat
     finally:
         walk.end()
     assert (walk._process, another._process.returncode) == (None, 0)
+
+
+def test_a_process_that_has_not_started_yet_holds_up_no_mail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparation, "PREPARED_HERE", 1)
+    mails = [IncomingMail(raw, Provenance.API, f"{number:x}") for number, raw in enumerate(mutated(5))]
+    now = datetime(2026, 1, 6, tzinfo=UTC)
+    dated = [replace(mail, received=now) for mail in mails]
+    walk = preparation.WalkPreparation()
+    try:
+        walk.expect(2)
+        process = walk._process
+        assert process is not None
+        monkeypatch.setattr(process._connection, "poll", lambda: False)
+        assert walk.prepare(dated) == [prepare(mail) for mail in dated]
+        process._process.kill()
+        process._process.wait()
+        monkeypatch.undo()
+        assert walk.prepare(dated) == [prepare(mail) for mail in dated], "also where it dies before it has started"
+    finally:
+        walk.end()
 
 
 def test_a_file_of_a_maildir_that_grew_since_it_was_listed_is_read_to_its_end(root: Path, tmp_path: Path) -> None:

@@ -68,7 +68,9 @@ def test_it_splits_no_slice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     async def story(world: SyncRig) -> None:
         planned: list[SliceRow] = []
 
-        async def too_deep(client: GmailClient, part: Slice, settings: SyncSettings) -> AsyncIterator[list[str]]:
+        async def too_deep(
+            client: GmailClient, part: Slice, settings: SyncSettings, *, may_split: bool
+        ) -> AsyncIterator[list[str]]:
             planned[:] = planned or await world.database.read(lambda tx: slices_of(tx, world.account.id))
             await take_over(world)
             halves = split(part)

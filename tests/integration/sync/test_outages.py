@@ -109,11 +109,11 @@ def test_a_slice_that_cannot_be_listed_holds_up_no_other_and_ends_the_run_with_i
     unlucky = source.summary(200).internal_date // 1_000
     poisoned: set[int] = set()
 
-    def ids_of(mailbox: Mailbox, part: Slice, settings: SyncSettings) -> AsyncIterator[list[str]]:
+    def ids_of(mailbox: Mailbox, part: Slice, settings: SyncSettings, *, may_split: bool) -> AsyncIterator[list[str]]:
         if part.start <= unlucky and (part.end is None or unlucky < part.end):
             poisoned.add(part.start)
             raise MailboxUnavailable("Gmail could not answer messages.list")
-        return slices.ids_of(mailbox, part, settings)
+        return slices.ids_of(mailbox, part, settings, may_split=may_split)
 
     async def story(world: SyncRig) -> None:
         monkeypatch.setattr(walk, "ids_of", ids_of)

@@ -287,3 +287,29 @@ def test_with_a_known_profile_the_most_requests_are_those_that_use_up_the_quota(
     limits = {name: tuner_limits_for(profile).max_rps for name, profile in PROFILES.items()}
     assert limits == {ProfileName.LEGACY: 50.0, ProfileName.MAY_2026: 5.0}
     assert tuner_limits_for(None).max_rps == 16.0
+
+
+@pytest.mark.req("SY-3")
+def test_a_listing_is_not_kept_waiting_by_the_fetching_of_its_own_lane() -> None:
+    """Else a walk would run out of messages to fetch; and a person's calls still come before both."""
+
+    async def story() -> None:
+        limiter = limiter_for(None, VirtualClock(), tuning=UNHURRIED)
+        order: list[str] = []
+
+        async def call(name: str, lane: PriorityLane, *, is_listing: bool = False) -> None:
+            async with limiter.admit(lane, 0, is_listing=is_listing):
+                order.append(name)
+                await asyncio.sleep(1)
+
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(3 * MAX_IN_FLIGHT):
+                tasks.create_task(call("fetch", PriorityLane.SYNC))
+            await asyncio.sleep(0.5)
+            tasks.create_task(call("list", PriorityLane.SYNC, is_listing=True))
+            for _ in range(2):
+                tasks.create_task(call("person", PriorityLane.USER_ACTION))
+        assert order[MAX_IN_FLIGHT - 1] == "person", "there is always a slot for one"
+        assert [each for each in order[: MAX_IN_FLIGHT + 2] if each != "fetch"] == ["person", "person", "list"]
+
+    virtual_time.run(story())

@@ -1,10 +1,11 @@
 """Messages parsed and packed on the other cores, while this process reads and writes.
 
-The first messages are prepared here: a small import or walk is over before another process would have started.
+A small import or walk is prepared here: it is over before another process would have started.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import queue
@@ -109,26 +110,35 @@ def _made_of(mail: IncomingMail, row: list[Any]) -> PreparedMail:
 
 
 class WalkPreparation:
-    """Prepares the mail of a walk, after its first thousand messages in a process of its own."""
+    """Prepares the mail of a walk: of a large one in a process of its own, as soon as that has started."""
 
     def __init__(self) -> None:
         self._count = 0
         self._process: PreparingProcess | None = None
         self._lock = threading.Lock()
 
+    def expect(self, messages: int) -> None:
+        """About so many are to come: where they are enough for another process, it starts while they are listed."""
+        with self._lock, contextlib.suppress(OSError):  # no more processes or memory: they are prepared here
+            if self._process is None and messages > PREPARED_HERE and (os.cpu_count() or 1) > 1:
+                self._process = PreparingProcess()
+
     def prepare(self, mails: Sequence[IncomingMail]) -> list[PreparedMail]:
-        """Blocks. Where there is no other process, or it has died, they are prepared here."""
+        """Blocks. Where no other process is ready, or it has died, they are prepared here."""
         self._count += len(mails)
-        rows = self._elsewhere(mails) if self._count > PREPARED_HERE and (os.cpu_count() or 1) > 1 else None
+        self.expect(self._count)
+        rows = self._elsewhere(mails) if self._process is not None else None
         if rows is None:
             return [prepare(mail) for mail in mails]
         return [_made_of(mail, row) for mail, row in zip(mails, rows, strict=True)]
 
     def _elsewhere(self, mails: Sequence[IncomingMail]) -> list[list[Any]] | None:
+        sent = [(mail.raw, *_INCOMING(mail)) for mail in mails]
         with self._lock:
-            self._process = self._process or PreparingProcess()
             try:
-                rows: list[list[Any]] = self._process.ask(_prepare_rows, mails)
+                if self._process is None or not self._process.is_ready():
+                    return None
+                rows: list[list[Any]] = self._process.ask(_prepare_rows, sent)
             except Retryable:
                 self._end()
                 return None
@@ -146,8 +156,8 @@ class WalkPreparation:
             self._process = None
 
 
-def _prepare_rows(mails: Sequence[IncomingMail]) -> list[list[Any]]:
-    return [_sent(prepare(mail)) for mail in mails]
+def _prepare_rows(mails: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
+    return [_sent(prepare(IncomingMail(*mail))) for mail in mails]
 
 
 def _prepare(interpret: Interpretation, found: FoundMessage) -> PreparedEntry:
@@ -179,6 +189,20 @@ class PreparingProcess:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             far.close()
         self._connection = Connection(near.detach())
+        self._has_started = False
+
+    def is_ready(self) -> bool:
+        """Whether it has started, which takes as long as preparing some thousand messages."""
+        try:
+            if not self._has_started and self._connection.poll():
+                self._await_start()
+        except (EOFError, OSError) as error:
+            raise _died() from error
+        return self._has_started
+
+    def _await_start(self) -> None:
+        self._connection.recv_bytes()
+        self._has_started = True
 
     def ask(self, work: Callable[[Any], Any], batch: Any) -> Any:
         """What `work`, which is called there, makes of the batch."""
@@ -187,14 +211,20 @@ class PreparingProcess:
     def exchange(self, request: Any) -> bytes:
         """The same, of what is packed already, and packed."""
         try:
+            if not self._has_started:
+                self._await_start()
             self._connection.send_bytes(request)
             return self._connection.recv_bytes()
         except (EOFError, OSError) as error:
-            raise Retryable("A process that parses mail has died; run the same command again to go on.") from error
+            raise _died() from error
 
     def close(self) -> None:
         self._connection.close()
         self._process.wait()
+
+
+def _died() -> Retryable:
+    return Retryable("A process that parses mail has died; run the same command again to go on.")
 
 
 def serve(handle: int) -> None:
@@ -202,6 +232,7 @@ def serve(handle: int) -> None:
     gc.freeze()
     gc.set_threshold(100_000)  # a batch makes many objects, and hardly a cycle
     try:
+        connection.send_bytes(b"started")
         while True:
             work, batch = connection.recv()
             connection.send(work(batch))

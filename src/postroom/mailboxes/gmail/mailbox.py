@@ -102,6 +102,11 @@ class GmailMailbox:
     def batch_size(self) -> int:
         return self._client.batch_size
 
+    @property
+    def listings_at_once(self) -> int:
+        """As many as share a request: answers to several requests could come in any order."""
+        return self._client.batch_size
+
     def at(self, lane: PriorityLane) -> GmailMailbox:
         return GmailMailbox(self._client.at(lane))
 

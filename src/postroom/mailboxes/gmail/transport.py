@@ -22,7 +22,7 @@ from postroom.domain.clock import Clock
 from postroom.domain.errors import PostroomError
 from postroom.mailboxes import errors
 from postroom.mailboxes.gmail.error_mapping import CallDescription, GmailAnswer, error_of, failure_of, not_gmail
-from postroom.mailboxes.gmail.methods import GOOGLE
+from postroom.mailboxes.gmail.methods import GOOGLE, GmailMethod
 from postroom.mailboxes.limiter import Limiter
 from postroom.mailboxes.ports import Credentials, PriorityLane
 from postroom.mailboxes.reachability import require_safe_url
@@ -152,7 +152,8 @@ class Transport:
         """Make the call and read its answer, or raise what went wrong."""
         self._refuse_long_pause()
         wanted_at = self.clock.monotonic()
-        async with self.limiter.admit(lane, call.units):
+        is_listing = call.asked.method is GmailMethod.MESSAGES_LIST
+        async with self.limiter.admit(lane, call.units, is_listing=is_listing):
             record_wait(lane, call.units, self.clock.monotonic() - wanted_at)
             return (await self._with_token(call, lane, read)).value
 

@@ -77,6 +77,8 @@ from postroom.telemetry import logs
 log = logs.get(__name__)
 
 _BATCH = 100
+_LISTINGS_AT_ONCE = 8
+"""A listing reads the messages ahead of their fetching, and only so many bytes are kept until then."""
 _PAGE_OF_CHANGES = 500
 _UPLOADS_AT_ONCE = 3
 _PAGES_AHEAD, _BYTES_AHEAD = 4, 16 << 20
@@ -112,6 +114,10 @@ class ImapMailbox:
     @property
     def batch_size(self) -> int:
         return _BATCH
+
+    @property
+    def listings_at_once(self) -> int:
+        return _LISTINGS_AT_ONCE
 
     def at(self, lane: PriorityLane) -> ImapMailbox:
         return ImapMailbox(self._session, lane)
