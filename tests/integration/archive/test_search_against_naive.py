@@ -17,7 +17,8 @@ from postroom.archive.postgres.postgres_archive import PostgresArchive
 from postroom.archive.preparing import PreparedMail, prepare
 from postroom.archive.search import Search
 from postroom.archive.shards.reader import shards_on_disk
-from postroom.archive.shards.searching import SearchReader, search_shards
+from postroom.archive.shards.search_reader import SearchReader
+from postroom.archive.shards.searching import search_shards
 from postroom.archive.shards.selecting import count, selects
 from postroom.archive.shards.shard_file import LARGE_MESSAGE_BYTES
 from postroom.mail.query import format_query

@@ -10,7 +10,8 @@ import pytest
 from postroom.archive.folding import LabelIndex, fold, without_spam_and_trash
 from postroom.archive.messages import ShardName
 from postroom.archive.shards import reader
-from postroom.archive.shards.searching import SearchReader, search_shards
+from postroom.archive.shards.search_reader import SearchReader
+from postroom.archive.shards.searching import search_shards
 from postroom.archive.shards.selecting import selects
 from postroom.archive.shards.shard_file import open_for_reading
 from postroom.mail.query import parse
