@@ -61,7 +61,7 @@ from postroom.archive.words.ranking import MatchedWords, PhraseCounts, RankedPhr
 from postroom.domain.clock import Clock
 from postroom.domain.errors import Fatal, Retryable
 from postroom.mail.query import span
-from postroom.mail.query.nodes import HasConversation, HasUserLabel, InConversation, Node
+from postroom.mail.query.nodes import HasConversation, HasUserLabel, InConversation, Node, Size
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_MS = 253_402_300_799_999  # the end of the year 9999
@@ -121,6 +121,7 @@ class ShardQuestion:
         self._labels = tuple(dict.fromkeys(labels_in(node)))
         leaves = tuple(leaves_of(node))
         self._asks_user_labels = any(isinstance(leaf, HasUserLabel) for leaf in leaves)
+        self._larger = {leaf.over for leaf in leaves if isinstance(leaf, Size) and leaf.over}
         self._asks_conversations = any(isinstance(leaf, InConversation | HasConversation) for leaf in leaves)
         self._plans = plans
         self._problems: dict[ShardName, str] = {}
@@ -344,11 +345,12 @@ class ShardQuestion:
         labels = reader.labels()
         label_facts = labels.as_seen_by(self._labels, users=self._asks_user_labels)
         with_index = self._asks_conversations and reader.has_conversations()
+        sizes = reader.indexes_of(self._larger) if self._larger else ()
 
         def make() -> list[Select]:
-            return selecting.selects(fold(self._answerable(reader), labels), labels, by_text=by_text)
+            return selecting.selects(fold(self._answerable(reader), labels), labels, sizes, by_text=by_text)
 
-        return self._plans.get((self._node, label_facts, by_text, reader.seen_version, with_index), make)
+        return self._plans.get((self._node, label_facts, sizes, by_text, reader.seen_version, with_index), make)
 
     def _answerable(self, reader: SearchReader) -> Node:
         """The query as this shard, and the index of conversations as it is, can answer it."""
