@@ -47,7 +47,7 @@ from postroom.archive.shards.conversations import asked_index
 from postroom.archive.shards.ranking import count_phrases, matched_in, word_counts, words_beginning
 from postroom.archive.shards.reader import MESSAGE_COLUMNS
 from postroom.archive.shards.search_reader import SearchReader, ShardFolder, Shards
-from postroom.archive.shards.selecting import SearchPlans, Select, ShardPlan
+from postroom.archive.shards.selecting import SearchPlans, Select, ShardPlan, Statement
 from postroom.archive.shards.shard_file import ATTACHMENT_TEXTS_SINCE, SEGMENTED_SINCE
 from postroom.archive.snippets import (
     AttachmentPhrases,
@@ -135,12 +135,15 @@ class ShardQuestion:
         """The newest after the token, and the token of the next page."""
         after = after_message(token) if token else None
         found: list[Found] = []
-        for _, names in groupby(sorted(self._names, key=_year, reverse=True), key=_year):
+        has_few = False
+        names_left = [name for name in self._names if after is None or name.year <= after.shard.year]
+        for _, names in groupby(sorted(names_left, key=_year, reverse=True), key=_year):
             room = limit + 1 - len(found)
             if room <= 0:
                 break
-            here = [(name, id) for name in names for id in self._newest_in(name, room, after)]
+            here = [(name, id) for name in names for id in self._newest_in(name, room, after, has_few=has_few)]
             found += sorted(here, key=lambda one: (-one[1], one[0]))[:room]
+            has_few = len(here) * 2 < room  # and so has the year before, probably
         page = found[:limit]
         return self._read(page), AfterMessage(*page[-1]).encoded() if len(found) > limit else None
 
@@ -283,17 +286,18 @@ class ShardQuestion:
             hits |= self._ask(name, partial(self._hits_in, ids=ids)) or {}
         return tuple(hits[one] for one in found if one in hits)
 
-    def _newest_in(self, name: ShardName, limit: int, after: AfterMessage | None) -> list[int]:
-        if after is not None and name.year > after.shard.year:
-            return []
+    def _newest_in(self, name: ShardName, limit: int, after: AfterMessage | None, *, has_few: bool) -> list[int]:
+        """`has_few`: the shard probably has fewer than the limit. To go through all of them is quicker upwards, because
+        the lists of the full-text index are written that way."""
         below = after.below(name) if after is not None and name.year == after.shard.year else None
 
         def ask(reader: SearchReader) -> list[int]:
-            parts = self._plan(reader).newest(below)
-            if len(parts) == 1:
-                return [id for (id,) in reader.query(parts[0].sql, (*parts[0].values, limit))]
-            ids = {id for part in parts for (id,) in reader.query(part.sql, (*part.values, limit))}
-            return sorted(ids, reverse=True)[:limit]
+            plan = self._plan(reader)
+            if has_few and below is None:
+                ids = _ids(reader, plan.oldest(), limit)
+                if len(ids) < limit:
+                    return sorted(ids, reverse=True)
+            return sorted(_ids(reader, plan.newest(below), limit), reverse=True)[:limit]
 
         return self._ask(name, ask) or []
 
@@ -303,8 +307,7 @@ class ShardQuestion:
         lowest = place.above(name) if name.year == place.shard.year else 0
 
         def ask(reader: SearchReader) -> list[int]:
-            parts = [select.oldest(limit, lowest) for select in self._plan(reader).selects]
-            return sorted({id for part in parts for (id,) in reader.query(part.sql, part.values)})[:limit]
+            return sorted(_ids(reader, self._plan(reader).oldest(lowest), limit))[:limit]
 
         return self._ask(name, ask) or []
 
@@ -372,6 +375,11 @@ class ShardQuestion:
             with self._lock:
                 self._problems[name] = error.message
             return None
+
+
+def _ids(reader: SearchReader, statements: Sequence[Statement], limit: int) -> set[int]:
+    """Of each statement no more than the limit."""
+    return {id for one in statements for (id,) in reader.query(one.sql, (*one.values, limit))}
 
 
 def _messages_in(reader: SearchReader, row_ids: Sequence[int]) -> dict[int, ArchivedMessage]:

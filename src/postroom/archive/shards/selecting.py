@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from typing import Any, Literal, assert_never
 
@@ -341,10 +342,10 @@ class Select:
         found = self._in_order("ORDER BY 1 DESC", self.ids.below(below))
         return Statement(f"{found.sql} LIMIT ?", found.values)
 
-    def oldest(self, limit: int, at_least: int) -> Statement:
-        """The oldest ones, only those with at least the given id."""
+    def oldest(self, at_least: int | None = None) -> Statement:
+        """The oldest ones, only those with at least the given id; how many of them is its last value, to be added."""
         found = self._in_order("ORDER BY 1", self.ids.at_least(at_least))
-        return Statement(f"{found.sql} LIMIT ?", (*found.values, limit))
+        return Statement(f"{found.sql} LIMIT ?", found.values)
 
     def best(self, limit: int) -> Statement:
         """Ids and scores, the smaller the better; without text to score, the newest are as good as any."""
@@ -551,6 +552,13 @@ class ShardPlan:
 
     def newest(self, below: int | None) -> list[Statement]:
         return self._first if below is None else [select.newest(below) for select in self.selects]
+
+    def oldest(self, at_least: int | None = None) -> list[Statement]:
+        return self._all_upwards if at_least is None else [select.oldest(at_least) for select in self.selects]
+
+    @cached_property
+    def _all_upwards(self) -> list[Statement]:
+        return [select.oldest() for select in self.selects]
 
 
 class SearchPlans:
