@@ -10,8 +10,9 @@ import pytest
 from postroom.archive.folding import LabelIndex, fold, without_spam_and_trash
 from postroom.archive.messages import ShardName
 from postroom.archive.shards import reader
-from postroom.archive.shards.searching import SearchReader, search_shards
-from postroom.archive.shards.selecting import selects
+from postroom.archive.shards.search_reader import SearchReader
+from postroom.archive.shards.searching import search_shards
+from postroom.archive.shards.selecting import SizeIndex, selects
 from postroom.archive.shards.shard_file import open_for_reading
 from postroom.mail.query import parse
 from postroom.sim.gmail.generated import GeneratedMailbox
@@ -27,13 +28,14 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def plans(root: Path, query: str, *, rare: bool) -> list[str]:
-    """How the database would find the first page of a query."""
+def plans(root: Path, query: str, *, rare: bool, short: bool = True) -> list[str]:
+    """How the database would find the first page of a query: `rare` are all labels, `short` all indexes by size."""
     reader = SearchReader(root, ShardName(ACCOUNT, 2026))
     try:
         labels = LabelIndex(reader.query("SELECT label, name FROM labels"), lambda label: rare)
         node = fold(without_spam_and_trash(parse(query, 20_000 * DAY_MS, strict=True)), labels)
-        statements = [select.newest(below=1 << 60) for select in selects(node, labels)]
+        sizes = [SizeIndex(name, least, short) for least, name in reader.size_indexes()]
+        statements = [select.newest(below=1 << 60) for select in selects(node, labels, sizes)]
         explained = [reader.query(f"EXPLAIN QUERY PLAN {one.sql}", (*one.values, 21)) for one in statements]
         return [step for steps in explained for *_, step in steps]
     finally:
@@ -80,9 +82,26 @@ def test_sizes_and_attachments_are_asked_of_a_short_index(root: Path, query: str
     assert any("COVERING INDEX messages_facts" in step for step in plans(root, query, rare=False))
 
 
-@pytest.mark.parametrize("query", ["larger:1M", "larger:64K invoice", "in:inbox larger:1M -invoice"])
-def test_large_messages_are_found_by_their_index(root: Path, query: str) -> None:
-    assert any("COVERING INDEX messages_large" in step for step in plans(root, query, rare=False))
+@pytest.mark.parametrize(
+    ("query", "index"),
+    [
+        ("larger:10K invoice", "messages_10k"),
+        ("larger:60K", "messages_10k"),
+        ("larger:64K invoice", "messages_large"),
+        ("in:inbox larger:1023K -invoice", "messages_large"),
+        ("larger:1M smaller:2M", "messages_1m"),
+        ("larger:10K larger:20M invoice", "messages_1m"),
+    ],
+)
+def test_large_messages_are_found_by_the_shortest_index_that_has_them(root: Path, query: str, index: str) -> None:
+    steps = plans(root, query, rare=False)
+    assert [step for step in steps if f"driver USING COVERING INDEX {index}" in step]
+
+
+def test_text_drives_where_many_messages_are_as_large(root: Path) -> None:
+    steps = plans(root, "larger:10K invoice", rare=False, short=False)
+    assert not [step for step in steps if "messages_10k" in step]
+    assert any("COVERING INDEX messages_10k" in step for step in plans(root, "larger:10K", rare=False, short=False))
 
 
 def test_a_message_id_is_found_by_its_index(root: Path) -> None:

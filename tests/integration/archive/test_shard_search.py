@@ -14,11 +14,12 @@ from postroom.archive.importing.run import import_mail
 from postroom.archive.importing.sources import open_mbox
 from postroom.archive.messages import ShardName, path_of
 from postroom.archive.search import Search, SearchPage
-from postroom.archive.shards import shard_file
+from postroom.archive.shards import reader as shard_reader
+from postroom.archive.shards import search_reader, shard_file
 from postroom.archive.shards import writer as shards_writer
 from postroom.archive.shards.reader import FileArchiveReader, ShardReader, shards_on_disk
 from postroom.archive.shards.searching import search_shards
-from postroom.archive.shards.shard_file import is_scattered, open_for_writing
+from postroom.archive.shards.shard_file import is_scattered, open_for_reading, open_for_writing
 from postroom.archive.shards.writer import FileArchiveWriter
 from postroom.domain.clock import ManualClock
 from postroom.domain.errors import BadInput, Fatal, Retryable
@@ -206,6 +207,73 @@ def test_an_index_that_came_in_many_pieces_is_merged_in_the_background(
         with FileArchiveReader(root) as reader:
             assert not reader.index_needs_work(ACCOUNT)
     assert [subjects(search.search(f"word{number}")) for number in range(3)] == before
+
+
+def test_a_shard_that_lacks_indexes_by_size_finds_the_same_and_gets_them_in_the_background(
+    root: Path, search: Search
+) -> None:
+    queries = ["larger:10K", "larger:10K word", "larger:1M word", "larger:20K -other", "larger:64K word"]
+    texts = {1: "word", 2: "word " * 3_000, 100: "word " * 20_000, 101: "other " * 3_000, 102: "word " * 250_000}
+    fill_shards(root, [prepared_mail(number, text) for number, text in texts.items()])
+    for name in shards_on_disk(root):
+        with sqlite3.connect(path_of(root, name)) as connection:
+            connection.execute("DROP INDEX messages_10k")
+            connection.execute("DROP INDEX messages_1m")
+    before = [subjects(search.search(query)) for query in queries]
+    assert [len(found) for found in before] == [4, 3, 1, 2, 2]
+    with FileArchiveWriter(root) as archive, FileArchiveReader(root) as reader:
+        assert reader.index_needs_work(ACCOUNT)
+        assert [archive.improve_index(ACCOUNT) for _ in range(3)] == [True, False, False]
+        assert not reader.index_needs_work(ACCOUNT)
+    assert [subjects(search.search(query)) for query in queries] == before, "a search that was open uses them"
+
+
+@pytest.mark.parametrize("most", [0, 2, 16_384])
+def test_however_many_messages_are_large_the_same_is_found(
+    root: Path, search: Search, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(search_reader, "_SHORT", most)
+    sizes = {1: 3_000, 2: 11_000, 100: 11_000, 101: 70_000, 102: 70_000}
+    fill_shards(root, [prepared_mail(number, f"word {'x' * size}") for number, size in sizes.items()])
+    assert subjects(search.search("larger:10K word")) == [f"Letter {number}" for number in (102, 101, 100, 2)]
+    assert subjects(search.search("larger:65K word OR larger:2M")) == ["Letter 102", "Letter 101"]
+
+
+@pytest.mark.parametrize("query", ["word", "in:inbox word", "larger:10K word", "word OR in:inbox", "-other"])
+@pytest.mark.parametrize("newest", [0, 1, 5])
+def test_a_year_after_one_with_few_hits_is_read_upwards_and_finds_the_same(
+    root: Path, search: Search, query: str, newest: int
+) -> None:
+    """With `newest` hits in the newest of three years, 30 in the next, and 4 in the oldest."""
+    numbers = [400 + number for number in range(newest)] + [100 + number for number in range(30)] + [0, 1, 2, 3]
+    others = [prepared_mail(number, "other") for number in (450, 200)]
+    fill_shards(root, [prepared_mail(number, f"word {'x' * 11_000}", "INBOX") for number in numbers] + others)
+    expected = [f"Letter {number}" for number in sorted(numbers, reverse=True)]
+    for limit in (1, 4, 11, 29, 31, 40):
+        found, token = list[str](), None
+        while True:
+            page = search.search(query, limit=limit, after=token)
+            found += subjects(page)
+            token = page.next
+            if token is None:
+                break
+        assert found == expected
+
+
+def test_a_year_is_read_upwards_where_the_one_before_had_few_hits(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill_shards(root, [prepared_mail(number, "word") for number in (0, 1, 100, 400)])
+    statements: list[str] = []
+
+    def traced(path: Path) -> sqlite3.Connection:
+        connection = open_for_reading(path)
+        connection.set_trace_callback(statements.append)
+        return connection
+
+    monkeypatch.setattr(shard_reader, "open_for_reading", traced)
+    with search_shards(root) as search:
+        assert len(search.search("word").hits) == 4
+    orders = [one.partition("ORDER BY 1")[2] for one in statements if one.startswith("SELECT driver.rowid")]
+    assert orders == [" DESC LIMIT 21", " LIMIT 20", " LIMIT 19"]
 
 
 @pytest.mark.parametrize(

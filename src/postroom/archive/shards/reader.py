@@ -49,6 +49,7 @@ from postroom.archive.reader import FACTS, PORTION, ArchiveReader, PackedMail, a
 from postroom.archive.shards import attachment_texts
 from postroom.archive.shards.shard_file import (
     SEGMENT_SIZES,
+    SIZE_INDEXES,
     VERSION,
     has_attachment_texts,
     is_scattered,
@@ -149,6 +150,15 @@ class ShardReader:
 
     def version(self) -> int:
         return version_of(self._connection)
+
+    def size_indexes(self) -> list[tuple[int, str]]:
+        """Those that it has, the shortest first. The writer may add the others at any time."""
+        names = {name for (name,) in self.query("SELECT name FROM sqlite_schema WHERE tbl_name = 'messages'")}
+        return [(least, name) for least, name in sorted(SIZE_INDEXES.items(), reverse=True) if name in names]
+
+    def is_current(self) -> bool:
+        """Whether its version and its indexes are those of a new shard."""
+        return self.version() >= VERSION and len(self.size_indexes()) == len(SIZE_INDEXES)
 
     def read_row(self, row: Sequence[Any]) -> ArchivedMessage:
         """A row of MESSAGE_COLUMNS as a message."""
@@ -319,7 +329,7 @@ class FileArchiveReader(ArchiveReader):
         return added_up(attachment_texts.coverage_of(shard, version) for shard in self.shards(email))
 
     def index_needs_work(self, email: str) -> bool:
-        return any(shard.version() < VERSION or is_scattered(shard.segments()) for shard in self.shards(email))
+        return any(not shard.is_current() or is_scattered(shard.segments()) for shard in self.shards(email))
 
     def unindexed(
         self, state: PartState, limit: int, email: str | None = None, version: int = EXTRACTOR_VERSION

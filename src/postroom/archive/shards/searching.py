@@ -1,4 +1,4 @@
-"""Answers searches from the shards, asked in turn, with a pool of readers, each lent to one thread at a time.
+"""Answers searches from the shards, asked in turn.
 
 Newest first, shards are visited by year and only until the page is full. Shards of the same year (its parts, several
 accounts) are merged by row id, which follows the date.
@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 from postroom.archive.conversations.forest import ConversationMembers
 from postroom.archive.folding import (
-    LabelIndex,
     fold,
     labels_in,
     leaves_of,
@@ -30,7 +27,7 @@ from postroom.archive.folding import (
     without_attachment_text,
     without_conversations,
 )
-from postroom.archive.messages import LARGEST_ID, ArchivedMessage, ShardName, account_name, parse_filename, year_of
+from postroom.archive.messages import LARGEST_ID, ArchivedMessage, ShardName, parse_filename, year_of
 from postroom.archive.search import (
     MOST_RANKED,
     AfterMessage,
@@ -46,10 +43,11 @@ from postroom.archive.search import (
 )
 from postroom.archive.shards import selecting
 from postroom.archive.shards.attachment_texts import texts_in
-from postroom.archive.shards.conversations import CONVERSATIONS_FILE, SCHEMA, asked_index, attach
+from postroom.archive.shards.conversations import asked_index
 from postroom.archive.shards.ranking import count_phrases, matched_in, word_counts, words_beginning
-from postroom.archive.shards.reader import MESSAGE_COLUMNS, ShardReader, shards_on_disk
-from postroom.archive.shards.selecting import THIS_SHARD, SearchPlans, Select, ShardPlan
+from postroom.archive.shards.reader import MESSAGE_COLUMNS
+from postroom.archive.shards.search_reader import SearchReader, ShardFolder, Shards
+from postroom.archive.shards.selecting import SearchPlans, Select, ShardPlan, Statement
 from postroom.archive.shards.shard_file import ATTACHMENT_TEXTS_SINCE, SEGMENTED_SINCE
 from postroom.archive.snippets import (
     AttachmentPhrases,
@@ -61,9 +59,9 @@ from postroom.archive.snippets import (
 )
 from postroom.archive.words.ranking import MatchedWords, PhraseCounts, RankedPhrase, best_first, phrases_of
 from postroom.domain.clock import Clock
-from postroom.domain.errors import BadInput, Fatal, PostroomError, Retryable
+from postroom.domain.errors import Fatal, Retryable
 from postroom.mail.query import span
-from postroom.mail.query.nodes import HasConversation, HasUserLabel, InConversation, Node
+from postroom.mail.query.nodes import HasConversation, HasUserLabel, InConversation, Node, Size
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_MS = 253_402_300_799_999  # the end of the year 9999
@@ -123,6 +121,7 @@ class ShardQuestion:
         self._labels = tuple(dict.fromkeys(labels_in(node)))
         leaves = tuple(leaves_of(node))
         self._asks_user_labels = any(isinstance(leaf, HasUserLabel) for leaf in leaves)
+        self._larger = {leaf.over for leaf in leaves if isinstance(leaf, Size) and leaf.over}
         self._asks_conversations = any(isinstance(leaf, InConversation | HasConversation) for leaf in leaves)
         self._plans = plans
         self._problems: dict[ShardName, str] = {}
@@ -136,12 +135,15 @@ class ShardQuestion:
         """The newest after the token, and the token of the next page."""
         after = after_message(token) if token else None
         found: list[Found] = []
-        for _, names in groupby(sorted(self._names, key=_year, reverse=True), key=_year):
+        has_few = False
+        names_left = [name for name in self._names if after is None or name.year <= after.shard.year]
+        for _, names in groupby(sorted(names_left, key=_year, reverse=True), key=_year):
             room = limit + 1 - len(found)
             if room <= 0:
                 break
-            here = [(name, id) for name in names for id in self._newest_in(name, room, after)]
+            here = [(name, id) for name in names for id in self._newest_in(name, room, after, has_few=has_few)]
             found += sorted(here, key=lambda one: (-one[1], one[0]))[:room]
+            has_few = len(here) * 2 < room  # and so has the year before, probably
         page = found[:limit]
         return self._read(page), AfterMessage(*page[-1]).encoded() if len(found) > limit else None
 
@@ -284,17 +286,18 @@ class ShardQuestion:
             hits |= self._ask(name, partial(self._hits_in, ids=ids)) or {}
         return tuple(hits[one] for one in found if one in hits)
 
-    def _newest_in(self, name: ShardName, limit: int, after: AfterMessage | None) -> list[int]:
-        if after is not None and name.year > after.shard.year:
-            return []
+    def _newest_in(self, name: ShardName, limit: int, after: AfterMessage | None, *, has_few: bool) -> list[int]:
+        """`has_few`: the shard probably has fewer than the limit. To go through all of them is quicker upwards, because
+        the lists of the full-text index are written that way."""
         below = after.below(name) if after is not None and name.year == after.shard.year else None
 
         def ask(reader: SearchReader) -> list[int]:
-            parts = self._plan(reader).newest(below)
-            if len(parts) == 1:
-                return [id for (id,) in reader.query(parts[0].sql, (*parts[0].values, limit))]
-            ids = {id for part in parts for (id,) in reader.query(part.sql, (*part.values, limit))}
-            return sorted(ids, reverse=True)[:limit]
+            plan = self._plan(reader)
+            if has_few and below is None:
+                ids = _ids(reader, plan.oldest(), limit)
+                if len(ids) < limit:
+                    return sorted(ids, reverse=True)
+            return sorted(_ids(reader, plan.newest(below), limit), reverse=True)[:limit]
 
         return self._ask(name, ask) or []
 
@@ -304,8 +307,7 @@ class ShardQuestion:
         lowest = place.above(name) if name.year == place.shard.year else 0
 
         def ask(reader: SearchReader) -> list[int]:
-            parts = [select.oldest(limit, lowest) for select in self._plan(reader).selects]
-            return sorted({id for part in parts for (id,) in reader.query(part.sql, part.values)})[:limit]
+            return sorted(_ids(reader, self._plan(reader).oldest(lowest), limit))[:limit]
 
         return self._ask(name, ask) or []
 
@@ -346,11 +348,12 @@ class ShardQuestion:
         labels = reader.labels()
         label_facts = labels.as_seen_by(self._labels, users=self._asks_user_labels)
         with_index = self._asks_conversations and reader.has_conversations()
+        sizes = reader.indexes_of(self._larger) if self._larger else ()
 
         def make() -> list[Select]:
-            return selecting.selects(fold(self._answerable(reader), labels), labels, by_text=by_text)
+            return selecting.selects(fold(self._answerable(reader), labels), labels, sizes, by_text=by_text)
 
-        return self._plans.get((self._node, label_facts, by_text, reader.seen_version, with_index), make)
+        return self._plans.get((self._node, label_facts, sizes, by_text, reader.seen_version, with_index), make)
 
     def _answerable(self, reader: SearchReader) -> Node:
         """The query as this shard, and the index of conversations as it is, can answer it."""
@@ -372,6 +375,11 @@ class ShardQuestion:
             with self._lock:
                 self._problems[name] = error.message
             return None
+
+
+def _ids(reader: SearchReader, statements: Sequence[Statement], limit: int) -> set[int]:
+    """Of each statement no more than the limit."""
+    return {id for one in statements for (id,) in reader.query(one.sql, (*one.values, limit))}
 
 
 def _messages_in(reader: SearchReader, row_ids: Sequence[int]) -> dict[int, ArchivedMessage]:
@@ -410,184 +418,6 @@ def _within(node: Node, names: Sequence[ShardName]) -> list[ShardName]:
 
 def _year_at(milliseconds: int) -> int:
     return year_of(_EPOCH + timedelta(milliseconds=min(max(milliseconds, 0), _LAST_MS)))
-
-
-_MOST_IDLE = 128  # each holds a few open files
-_CACHE_KIB = 4_096
-_RARE = 1_024
-_STEPS = 10_000
-
-
-def _never() -> bool:
-    return False
-
-
-class SearchReader(ShardReader):
-    """A shard as a search reads it."""
-
-    def __init__(self, root: Path, name: ShardName) -> None:
-        super().__init__(root, name)
-        self._root = root
-        self._file_name = os.fspath(self._path)
-        self._file = _identity(self._file_name)
-        self._attached: tuple[int, int] | None = None
-        self._has_conversations = False
-        self._connection.create_function(THIS_SHARD, 0, lambda: str(name), deterministic=True)
-        self._connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-        self._labels = LabelIndex(())
-        self._data_version: object = None
-        self._has_vocabulary = False
-        self.seen_version = 0
-        """Of the shard; as of the last call of `labels`."""
-        self._is_late: Callable[[], bool] = _never
-        self._connection.set_progress_handler(lambda: self._is_late(), _STEPS)
-
-    def is_of_this_file(self) -> bool:
-        """False: another file stands under the shard's name now, because it was rebuilt."""
-        return self._file == _identity(self._file_name)
-
-    def has_conversations(self) -> bool:
-        """Whether queries can use the index of conversations, as the file stands there now. Attached when the first
-        query asks, because few do."""
-        now = _identity(os.fspath(self._root / CONVERSATIONS_FILE))
-        if now != self._attached:
-            if any(schema == SCHEMA for _, schema, _ in self.query("PRAGMA database_list")):
-                self.query(f"DETACH {SCHEMA}")
-            self._attached, self._has_conversations = now, attach(self, self._root)
-        return self._has_conversations
-
-    def give_up_when(self, is_late: Callable[[], bool]) -> None:
-        """Break a query off as soon as this says so."""
-        self._is_late = is_late
-
-    def _error(self, error: sqlite3.Error) -> PostroomError:
-        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
-            return BadInput("query", "this takes too long; narrow it, with dates for example")
-        return super()._error(error)
-
-    def labels(self) -> LabelIndex:
-        """The shard's labels; read again only after the shard was written to."""
-        [(data_version,)] = self.query("PRAGMA data_version")
-        if data_version != self._data_version:
-            self._labels = LabelIndex(self.query("SELECT label, name FROM labels"), self._is_rare)
-            self._data_version = data_version
-            self.seen_version = self.version()
-        return self._labels
-
-    def vocabulary(self, sql: str, values: Sequence[Any]) -> dict[str, int]:
-        """An answer from `temp.vocabulary`: the words of the index, each with the number of messages that have it."""
-        if not self._has_vocabulary:
-            self._connection.execute("PRAGMA query_only = OFF")  # what is made is this connection's own
-            self._connection.execute("CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab (main, search, row)")
-            self._connection.execute("PRAGMA query_only = ON")
-            self._has_vocabulary = True
-        return dict(self.query(sql, values))
-
-    def _is_rare(self, label: int) -> bool:
-        found = self.query("SELECT 1 FROM message_labels WHERE label = ? LIMIT ?", (label, _RARE + 1))
-        return len(found) <= _RARE
-
-
-class Shards(Protocol):
-    def names(self, accounts: Sequence[str] | None) -> list[ShardName]:
-        """The shards of these accounts, or of all."""
-
-    def reader(self, name: ShardName) -> AbstractContextManager[SearchReader]:
-        """A reader for one thread, to be given back soon."""
-
-    def close(self) -> None:
-        """Close every reader."""
-
-
-class ShardFolder:
-    """The shards below the archive's folder. Readers stay open between searches and go from thread to thread."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._idle: dict[ShardName, list[SearchReader]] = {}  # the shard used last is last
-        self._idle_count = 0
-        self._lock = threading.Lock()
-        self._is_closed = False
-
-    def names(self, accounts: Sequence[str] | None) -> list[ShardName]:
-        if self._is_closed:
-            raise Retryable("The search is being closed.")
-        if accounts is None:
-            return shards_on_disk(self._root)
-        wanted = {account_name(account) for account in accounts}
-        return [name for account in sorted(wanted) for name in shards_on_disk(self._root, account)]
-
-    def reader(self, name: ShardName) -> AbstractContextManager[SearchReader]:
-        return _Lent(self, self._take(name))
-
-    def close(self) -> None:
-        with self._lock:
-            self._is_closed = True
-            idle, self._idle = self._idle, {}
-        for readers in idle.values():
-            for reader in readers:
-                reader.close()
-
-    def _take(self, name: ShardName) -> SearchReader:
-        reader = self._idle_one(name)
-        if reader is not None and reader.is_of_this_file():
-            return reader
-        if reader is not None:
-            reader.close()
-        return SearchReader(self._root, name)
-
-    def _idle_one(self, name: ShardName) -> SearchReader | None:
-        with self._lock:
-            idle = self._idle.get(name)
-            if not idle:
-                return None
-            self._idle_count -= 1
-            return idle.pop()
-
-    def give_back(self, reader: SearchReader) -> None:
-        """Keep it for the next search, and let go of what has been idle for the longest time."""
-        with self._lock:
-            idle = self._idle.pop(reader.name, [])
-            idle.append(reader)
-            self._idle[reader.name] = idle
-            self._idle_count += 1
-            surplus = self._idle_count - (0 if self._is_closed else _MOST_IDLE)
-            released = [self._oldest() for _ in range(surplus)] if surplus > 0 else ()
-        for old in released:
-            old.close()
-
-    def _oldest(self) -> SearchReader:
-        name = next(name for name, readers in self._idle.items() if readers)
-        self._idle_count -= 1
-        return self._idle[name].pop(0)
-
-
-class _Lent:
-    """A reader on loan; one that failed is closed and not given back."""
-
-    __slots__ = ("_folder", "_reader")
-
-    def __init__(self, folder: ShardFolder, reader: SearchReader) -> None:
-        self._folder = folder
-        self._reader = reader
-
-    def __enter__(self) -> SearchReader:
-        return self._reader
-
-    def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
-        if kind is not None:
-            self._reader.close()
-        else:
-            self._folder.give_back(self._reader)
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    """Which file stands under a path; None if there is none."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def search_shards(root: Path, clock: Clock | None = None, patience_s: float = 30.0) -> Search:

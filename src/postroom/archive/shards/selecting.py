@@ -2,8 +2,9 @@
 a sort.
 
 `invoice (from:ann OR label:work)` is `invoice from:ann`, or else `invoice label:work`. Text drives a statement where
-there is some, else a label (also if it is rare), else size, else the messages themselves. Everything else is a
-condition that is looked up on the way, so a page stops as soon as it is full.
+there is some, else size, else a label, else the messages themselves; but a rare label, or a size that few messages
+have, drives also where there is text. Everything else is a condition that is looked up on the way, so a page stops as
+soon as it is full.
 
 Values are bound; what a person typed appears in a full-text expression only as a quoted string.
 """
@@ -13,13 +14,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from typing import Any, Literal, assert_never
 
 from postroom.archive.conversations.forest import HAS_CONVERSATION, IN_CONVERSATION
 from postroom.archive.folding import Fact, LabelIndex, id_bounds, message_ids, size_bounds
 from postroom.archive.messages import first_id
-from postroom.archive.shards.shard_file import LARGE_MESSAGE_BYTES
 from postroom.mail.query import span
 from postroom.mail.query.nodes import (
     And,
@@ -341,10 +342,10 @@ class Select:
         found = self._in_order("ORDER BY 1 DESC", self.ids.below(below))
         return Statement(f"{found.sql} LIMIT ?", found.values)
 
-    def oldest(self, limit: int, at_least: int) -> Statement:
-        """The oldest ones, only those with at least the given id."""
+    def oldest(self, at_least: int | None = None) -> Statement:
+        """The oldest ones, only those with at least the given id; how many of them is its last value, to be added."""
         found = self._in_order("ORDER BY 1", self.ids.at_least(at_least))
-        return Statement(f"{found.sql} LIMIT ?", (*found.values, limit))
+        return Statement(f"{found.sql} LIMIT ?", found.values)
 
     def best(self, limit: int) -> Statement:
         """Ids and scores, the smaller the better; without text to score, the newest are as good as any."""
@@ -390,14 +391,27 @@ def _all(conditions: Sequence[ShardCondition]) -> ShardCondition:
     return ShardCondition(sql, tuple(value for condition in conditions for value in condition.values))
 
 
-def selects(node: Node, labels: LabelIndex, *, by_text: bool = False, most: int = MOST) -> list[Select]:
-    """The statements that together find what a folded query means in its shard.
+@dataclass(frozen=True, slots=True)
+class SizeIndex:
+    """Of a shard, in the order of the messages."""
+
+    name: str
+    least: int
+    """It has the messages of so many bytes and more."""
+    is_short: bool
+    """Whether they are so few that all of them can be examined."""
+
+
+def selects(
+    node: Node, labels: LabelIndex, sizes: Sequence[SizeIndex] = (), *, by_text: bool = False, most: int = MOST
+) -> list[Select]:
+    """The statements that together find what a folded query means in its shard, which has these indexes by size.
 
     `by_text`: text drives wherever there is some, because only the index can tell how well a message matches.
     """
     found = alternatives(node, most)
     if found is not None:
-        return [_select(alternative, labels, by_text=by_text) for alternative in found]
+        return [_select(alternative, labels, sizes, by_text=by_text) for alternative in found]
     whole = ShardConditions("driver.id", labels, has_message_row=True)
     return [Select("messages", "driver.id", (whole.of(node),), Ids.of(node))]
 
@@ -417,7 +431,7 @@ def count(parts: Sequence[Select], limit: int | None) -> Statement:
     return Statement(f"SELECT count(*) FROM (SELECT * FROM ({sql}) LIMIT ?)", (*values, -1 if limit is None else limit))
 
 
-def _select(alternative: Alternative, labels: LabelIndex, *, by_text: bool) -> Select:
+def _select(alternative: Alternative, labels: LabelIndex, sizes: Sequence[SizeIndex], *, by_text: bool) -> Select:
     """With the driver that meets the fewest messages in vain, as far as that can be known beforehand."""
     if alternative.wanted and by_text:
         return _by_text(alternative, labels)
@@ -430,8 +444,9 @@ def _select(alternative: Alternative, labels: LabelIndex, *, by_text: bool) -> S
         return _by_conversation(alternative, conversation, labels)
     if label is not None and labels.is_rare(label.label):
         return _by_label(alternative, label, labels)
-    if any(isinstance(fact, Size) and (fact.over or 0) >= LARGE_MESSAGE_BYTES for fact in alternative.facts):
-        return _of_the_large(alternative, labels)
+    large = _shortest(alternative.facts, sizes)
+    if large is not None and (large.is_short or not alternative.wanted):
+        return _of_the_large(alternative, large, labels)
     if label is not None and not alternative.wanted:
         return _by_label(alternative, label, labels)
     if alternative.wanted:
@@ -442,6 +457,13 @@ def _select(alternative: Alternative, labels: LabelIndex, *, by_text: bool) -> S
 
 def _narrowest(facts: Sequence[Labelled], labels: LabelIndex) -> Labelled | None:
     return next((fact for fact in facts if labels.is_rare(fact.label)), facts[0] if facts else None)
+
+
+def _shortest(facts: Sequence[Node], sizes: Sequence[SizeIndex]) -> SizeIndex | None:
+    """Of the indexes that have every message of these sizes."""
+    over = max((fact.over or 0 for fact in facts if isinstance(fact, Size)), default=0)
+    fitting = [index for index in sizes if index.least <= over + 1]
+    return max(fitting, key=lambda index: index.least, default=None)
 
 
 def _by_text(alternative: Alternative, labels: LabelIndex) -> Select:
@@ -468,11 +490,12 @@ def _by_conversation(alternative: Alternative, conversation: InConversation, lab
     return _driven("messages", conditions, alternative, (driver,), done=conversation, text=_text(alternative))
 
 
-def _of_the_large(alternative: Alternative, labels: LabelIndex) -> Select:
+def _of_the_large(alternative: Alternative, large: SizeIndex, labels: LabelIndex) -> Select:
     conditions = ShardConditions("driver.id", labels, has_message_row=True)
-    driver = ShardCondition(f"driver.size >= {LARGE_MESSAGE_BYTES}")
-    index = "INDEXED BY messages_large"
-    return _driven("messages", conditions, alternative, (driver,), text=_text(alternative), index=index)
+    driver = ShardCondition(f"driver.size >= {large.least}")
+    index = f"INDEXED BY {large.name}"
+    done = Size(over=large.least - 1)  # to compare sizes would take nearly as long as all the rest of a long merge
+    return _driven("messages", conditions, alternative, (driver,), done, _text(alternative), index)
 
 
 def _text(alternative: Alternative) -> MergedText | None:
@@ -502,7 +525,7 @@ def _driven(
     index: str = "",
 ) -> Select:
     merged = text.labels_left_out if text is not None else ()
-    facts = [fact for fact in alternative.facts if fact is not done and not isinstance(fact, Received)]
+    facts = [fact for fact in alternative.facts if fact != done and not isinstance(fact, Received)]
     checked = [fact for fact in facts if _label_left_out(fact) not in merged]
     is_narrowed = text is not None and text.operation == "INTERSECT"
     later = [fact for fact in checked if is_narrowed and not (conditions.has_message_row and _is_of_the_row(fact))]
@@ -529,6 +552,13 @@ class ShardPlan:
 
     def newest(self, below: int | None) -> list[Statement]:
         return self._first if below is None else [select.newest(below) for select in self.selects]
+
+    def oldest(self, at_least: int | None = None) -> list[Statement]:
+        return self._all_upwards if at_least is None else [select.oldest(at_least) for select in self.selects]
+
+    @cached_property
+    def _all_upwards(self) -> list[Statement]:
+        return [select.oldest() for select in self.selects]
 
 
 class SearchPlans:

@@ -39,7 +39,6 @@ from postroom.archive.shards.name_filter import NameFilter
 from postroom.archive.shards.ownership import Ownership
 from postroom.archive.shards.reader import ShardReader, shards_on_disk
 from postroom.archive.shards.shard_file import (
-    VERSION,
     is_scattered,
     merge_segments,
     open_for_writing,
@@ -297,7 +296,7 @@ class FileArchiveWriter:
     def improve_index(self, email: str) -> bool:
         """One shard, in one transaction; writing to it waits meanwhile."""
         names = list(reversed(shards_on_disk(self.root, account_name(email))))
-        old = [name for name in names if self._reader(name).version() < VERSION]
+        old = [name for name in names if not self._reader(name).is_current()]
         scattered = [name for name in names if name not in old and is_scattered(self._reader(name).segments())]
         if old:
             self._writer(old[0]).change(lambda connection, insertion: upgrade(connection)).result()
