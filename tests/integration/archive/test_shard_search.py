@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -179,6 +180,18 @@ def test_an_index_is_not_merged_while_an_import_goes_on_and_again_bit_by_bit_aft
         archive.submit(ACCOUNT, [prepared_mail(22, "word22")]).result()
         assert len(segments(root)[0]) < 5
     assert [len(search.search(f"word{number}").hits) for number in range(2, 23)] == [1] * 21
+
+
+def test_mail_that_comes_newest_first_is_one_segment_of_the_index(root: Path, search: Search) -> None:
+    with FileArchiveWriter(root) as archive:
+        newest_first = [prepared_mail(number, f"word{number}") for number in range(20, 1, -1)]
+        stored = archive.submit(ACCOUNT, newest_first).result()
+    assert segments(root) == [[1]]
+    assert [each.key for each in stored] == [mail.key for mail in newest_first]
+    assert all(earlier.row_id > later.row_id for earlier, later in pairwise(stored))
+    assert [subjects(search.search(f"word{number}")) for number in (2, 20)] == [
+        [mail.subject] for mail in (newest_first[-1], newest_first[0])
+    ]
 
 
 def test_an_index_is_merged_bit_by_bit_after_an_import_whose_last_transaction_failed(
