@@ -369,8 +369,6 @@ class FileArchiveWriter:
         keys, message_ids = [mail.key for mail in mails], [mail.message_id for mail in mails]
         by_key = self._locate(account, "key", self._possible(account, keys))
         twins = self._locate_twins(account, self._possible(account, message_ids))
-        if account in self._filters:
-            self._filters[account].add(keys + message_ids)
         years = [year_of(mail.date) for mail in mails]
         open_parts = {year: self._open_part(account, year) for year in set(years)}
         return [
@@ -379,8 +377,8 @@ class FileArchiveWriter:
         ]
 
     def _possible(self, account: str, names: Sequence[str]) -> Sequence[str]:
-        """Those of these keys or Message-IDs that shards of the account may have."""
-        return self._filters[account].possible(names) if account in self._filters else names
+        """Those of these keys or Message-IDs that shards of the account may have. It will soon have the others too."""
+        return self._filters[account].add(names) if account in self._filters else names
 
     def _expect_more(self, account: str, count: int) -> None:
         """Once an import has cost about as much as reading all names, read them, and ask the shards no more about new
