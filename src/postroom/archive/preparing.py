@@ -169,7 +169,8 @@ class PreparedMail(NamedTuple):
     @property
     def weight(self) -> int:
         """Roughly how many bytes it adds to a transaction."""
-        return len(self.packed.data) + sum(len(piece.content) for piece in self.cuts) + len(self.texts.body)
+        of_pieces = sum(len(piece.content) for piece in self.cuts) if self.cuts else 0
+        return len(self.packed.data) + of_pieces + len(self.texts.body)
 
 
 def prepare(mail: IncomingMail, now: datetime | None = None) -> PreparedMail:

@@ -29,6 +29,7 @@ _REMEMBERED_CHARS = 200
 _FIELD = re.compile(r"^([!-9;-~]{1,200})[ \t]*+:(.*+(?:\n[ \t].*+)*+)\n?", re.MULTILINE)
 _PLAIN_FIELD = re.compile(r"^([!-9;-~]{1,200}+)[ \t]*+:[ \t]*+(.*+(?:\n[ \t].*+)*+)", re.MULTILINE)
 _PARAMETER = re.compile(r';\s*([^\s=;"]{1,100})\s*=\s*("(?:[^"\\]|\\.)*"|[^;]*)', re.DOTALL)
+_ONE_PARAMETER = re.compile(r'([^\s;"]{1,100}+);[ \t]*+([A-Za-z-]{1,40})=(?:"([^"\\]{0,1000}+)"|([^\s;"]{1,200}+))')
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 _CUT_CHARACTER = re.compile(r"[\xc0-\xff][\x80-\xbf]{0,2}\Z")
 _ESCAPE = re.compile(r'\\(["\\])')
@@ -231,6 +232,9 @@ def _remembered_parameters(value: str) -> tuple[str, Mapping[str, str]]:
 
 
 def _parameters(value: str) -> tuple[str, dict[str, str]]:
+    if (usual := _ONE_PARAMETER.fullmatch(value)) is not None:
+        main, name, quoted, bare = usual.groups()
+        return main.lower(), {name.lower(): bare if quoted is None else quoted}
     value = value[:MAX_PARAMETER_CHARS]
     main = value.partition(";")[0].strip().lower()
     plain: dict[str, str] = {}

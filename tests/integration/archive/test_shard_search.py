@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -167,6 +168,61 @@ def test_after_an_import_each_shard_has_its_index_in_one_piece(
         import_mail(archive, ACCOUNT, open_mbox(tmp_path / "mail.mbox"))
     assert {len(each) for each in segments(root)} == {1}
     assert len(search.search("word7").hits) == 1
+
+
+def test_an_index_is_not_merged_while_an_import_goes_on_and_again_bit_by_bit_after_it(
+    root: Path, search: Search
+) -> None:
+    with FileArchiveWriter(root) as archive:
+        for number in range(2, 22):
+            archive.submit(ACCOUNT, [prepared_mail(number, f"word{number}")], bulk=True).result()
+        assert segments(root) == [[1] * 20]
+    with FileArchiveWriter(root) as archive:  # the import was killed: nothing was merged at its end
+        archive.submit(ACCOUNT, [prepared_mail(22, "word22")]).result()
+        assert len(segments(root)[0]) < 5
+    assert [len(search.search(f"word{number}").hits) for number in range(2, 23)] == [1] * 21
+
+
+def test_mail_that_comes_newest_first_is_one_segment_of_the_index(root: Path, search: Search) -> None:
+    with FileArchiveWriter(root) as archive:
+        newest_first = [prepared_mail(number, f"word{number}") for number in range(20, 1, -1)]
+        stored = archive.submit(ACCOUNT, newest_first).result()
+    assert segments(root) == [[1]]
+    assert [each.key for each in stored] == [mail.key for mail in newest_first]
+    assert all(earlier.row_id > later.row_id for earlier, later in pairwise(stored))
+    assert [subjects(search.search(f"word{number}")) for number in (2, 20)] == [
+        [mail.subject] for mail in (newest_first[-1], newest_first[0])
+    ]
+
+
+def test_an_index_is_merged_bit_by_bit_after_an_import_whose_last_transaction_failed(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(connection: object, insertion: object) -> None:
+        raise ValueError("broken")
+
+    name = ShardName(ACCOUNT, 2024)
+    shard = shards_writer.ShardWriter(path_of(root, name), name)
+    with pytest.raises(ValueError, match="broken"):
+        shard.change(fail, bulk=True).result()
+    for number in range(20):
+        shard.store([prepared_mail(number)]).result()
+    assert len(segments(root)[0]) < 10
+    shard.close()
+
+
+@pytest.mark.parametrize("page_bytes", [4 << 10, 8 << 10])
+def test_the_log_of_a_shard_grows_as_long_whatever_its_pages(
+    root: Path, page_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_file, "_PAGE_BYTES", page_bytes)
+    name = ShardName(ACCOUNT, 2024)
+    connection = open_for_writing(path_of(root, name), name)
+    [[page], [pages]] = [
+        connection.execute(f"PRAGMA {each}").fetchone() for each in ("page_size", "wal_autocheckpoint")
+    ]
+    assert (page, page * pages) == (page_bytes, 16 << 20)
+    connection.close()
 
 
 def test_an_import_of_a_little_mail_writes_no_index_anew(root: Path, tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import base64
 from datetime import UTC, datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from postroom.mail.charsets import decode_text, decode_words
 from postroom.mail.headers import parse_parameters
@@ -137,6 +139,15 @@ def test_encoded_words_are_read_and_broken_ones_left_alone(written: str, read: s
 )
 def test_parameters_are_put_together_as_rfc_2231_says(value: str, parameters: dict[str, str]) -> None:
     assert parse_parameters(value) == ("a/b", parameters)
+
+
+_SHORT = st.text('aB/-*";\\= \t\n\u00e9\u0130', max_size=6)
+
+
+@given(_SHORT, _SHORT, _SHORT)
+def test_a_lone_parameter_is_read_as_one_before_others_is(main: str, name: str, content: str) -> None:
+    for value in (f"{main};{name}={content}", f'{main}; {name}="{content}"'):
+        assert parse_parameters(value) == parse_parameters(f"{value};")
 
 
 @pytest.mark.parametrize(

@@ -74,16 +74,19 @@ class ShardInsertion:
                 taken.update(self._largest_taken([first]))
             return taken[first]
 
-        rows: list[tuple[int, PreparedMail]] = []
-        for mail, date_ms in zip(mails, dates, strict=True):
+        given: list[int] = []
+        for date_ms in dates:
             row_id = layout.free_id(date_ms, largest_taken)
             taken[row_id - row_id % layout.SLOTS] = row_id
-            rows.append((row_id, mail))
-        self._write_messages(rows)
+            given.append(row_id)
+        # In the order of their ids: an index that gets a smaller id than the last one begins another segment.
+        in_order = sorted(zip(given, dates, mails, strict=True))
+        self._write_messages(in_order)
+        rows = [(row_id, mail) for row_id, _, mail in in_order]
         self._write_rest(rows)
         labels = [(self._label(name), row_id) for row_id, mail in rows for name in sorted(mail.mail.labels or ())]
         self._db.executemany("INSERT INTO message_labels (label, id) VALUES (?, ?)", labels)
-        return [self._proof(row_id, mail) for row_id, mail in rows]
+        return [self._proof(row_id, mail) for row_id, mail in zip(given, mails, strict=True)]
 
     def _proof(self, row_id: int, mail: PreparedMail) -> StoredMessage:
         return StoredMessage(mail.key, self._shard, row_id, mail.sha256.hex(), StoreOutcome.STORED, mail.trouble)
@@ -189,7 +192,7 @@ class ShardInsertion:
         )
         return dict(rows.fetchall())
 
-    def _write_messages(self, rows: Sequence[tuple[int, PreparedMail]]) -> None:
+    def _write_messages(self, rows: Sequence[tuple[int, int, PreparedMail]]) -> None:
         now = _now()
         self._db.executemany(
             "INSERT INTO messages (id, key, gmail_id, thread_id, message_id, date_ms, sha256, size, provenance, "
@@ -201,10 +204,10 @@ class ShardInsertion:
                     mail.mail.gmail_id,
                     mail.thread_id,
                     mail.message_id,
-                    mail.date_ms,
+                    date_ms,
                     *_facts(mail, now),
                 )
-                for row_id, mail in rows
+                for row_id, date_ms, mail in rows
             ],
         )
 

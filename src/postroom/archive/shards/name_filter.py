@@ -6,7 +6,7 @@ A Bloom filter: "no" is certain, "yes" is wrong for about one name in fifty, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 _BITS_A_NAME = 16
 _FIRST_NAMES = 1 << 15
@@ -21,30 +21,28 @@ class NameFilter:
         self._names = 0
         self._room = 0
 
-    def add(self, names: Iterable[str]) -> None:
+    def add(self, names: Iterable[str]) -> list[str]:
+        """Returns those that may have been added before."""
+        possible: list[str] = []
         for name in names:
-            if not self._room:
-                self._grow()
-            self._room -= 1
-            table, mask = self._tables[-1]
             digest = hash(name)
-            one, other = digest & mask, digest >> 32 & mask
-            table[one >> 3] |= 1 << (one & 7)
-            table[other >> 3] |= 1 << (other & 7)
+            for table, mask in self._tables:
+                one, other = digest & mask, digest >> 32 & mask
+                if table[one >> 3] >> (one & 7) & 1 and table[other >> 3] >> (other & 7) & 1:
+                    possible.append(name)
+                    break
+            else:
+                self._keep(digest)
+        return possible
 
-    def possible(self, names: Iterable[str]) -> Sequence[str]:
-        """Those of these names that may have been added."""
-        return [name for name in names if self._may_have(name)]
-
-    def _may_have(self, name: str) -> bool:
-        digest = hash(name)
-        for table, mask in self._tables:
-            one = digest & mask
-            if table[one >> 3] >> (one & 7) & 1:
-                other = digest >> 32 & mask
-                if table[other >> 3] >> (other & 7) & 1:
-                    return True
-        return False
+    def _keep(self, digest: int) -> None:
+        if not self._room:
+            self._grow()
+        self._room -= 1
+        table, mask = self._tables[-1]
+        one, other = digest & mask, digest >> 32 & mask
+        table[one >> 3] |= 1 << (one & 7)
+        table[other >> 3] |= 1 << (other & 7)
 
     def _grow(self) -> None:
         """Names are not kept, so a full table stays and a larger one takes what comes after it."""

@@ -137,13 +137,17 @@ CREATE TABLE texts (                        -- as they are shown
 
 
 _BUSY_TIMEOUT_S = 30.0
+_PAGE_BYTES = 8 << 10
+"""Of new shards: a commit writes half as many pages as with 4 KiB, and about as many bytes."""
+_LOG_BYTES = 16 << 20
+"""Much mail changes the same pages of an index again before they are moved from the log into the shard."""
 _LEAST_MERGED_PAGES = 64
+_SEGMENTS_OF_IMPORT = 128
 _FOR_WRITING = (
     "journal_mode = WAL",
     "synchronous = FULL",
     "foreign_keys = ON",
     "temp_store = MEMORY",
-    "wal_autocheckpoint = 4000",  # 16 MB: much mail changes the same pages of an index again before they are moved
     "cache_size = -4096",  # KiB, for each shard that is being written: a long import has one for every year
 )
 
@@ -157,6 +161,8 @@ def open_for_writing(path: Path, name: ShardName) -> sqlite3.Connection:
     try:
         for pragma in _FOR_WRITING:
             connection.execute(f"PRAGMA {pragma}")
+        page_bytes = connection.execute("PRAGMA page_size").fetchone()[0]
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_BYTES // page_bytes}")
     except sqlite3.Error as error:
         connection.close()
         raise storage_error(error, str(path)) from error
@@ -254,6 +260,7 @@ def rename_durably(file: Path, path: Path) -> None:
 
 def _create(connection: sqlite3.Connection, name: ShardName) -> None:
     made = datetime.now(UTC).isoformat(timespec="seconds")
+    connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
     connection.execute("BEGIN IMMEDIATE")
     for statement in _statements(TABLES):
         connection.execute(statement)
@@ -312,6 +319,18 @@ def is_scattered(segments: Sequence[int]) -> bool:
 def merge_segments(connection: sqlite3.Connection) -> None:
     """Into one, within a transaction; about 15 ms of processor time for 1,000 messages of 100 words."""
     connection.execute("INSERT INTO search (search) VALUES ('optimize')")
+
+
+def merges_late(connection: sqlite3.Connection) -> bool:
+    """Whether new mail leaves the index in segments, up to a limit, for `merge_segments` to merge."""
+    row = connection.execute("SELECT v FROM search_config WHERE k = 'automerge'").fetchone()
+    return bool(row == (0,))
+
+
+def merge_late(connection: sqlite3.Connection, late: bool) -> None:
+    """Within a transaction. Merging bit by bit, as SQLite does by itself, writes an import's index three times."""
+    settings = {"automerge": 0, "crisismerge": _SEGMENTS_OF_IMPORT} if late else {"automerge": 4, "crisismerge": 16}
+    connection.executemany("INSERT INTO search (search, rank) VALUES (?, ?)", settings.items())
 
 
 def _statements(script: str) -> list[str]:

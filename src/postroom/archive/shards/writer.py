@@ -40,7 +40,9 @@ from postroom.archive.shards.ownership import Ownership
 from postroom.archive.shards.reader import ShardReader, shards_on_disk
 from postroom.archive.shards.shard_file import (
     is_scattered,
+    merge_late,
     merge_segments,
+    merges_late,
     open_for_writing,
     storage_error,
     upgrade,
@@ -68,18 +70,20 @@ class ShardWriter:
         self.path = path
         self._connection = open_for_writing(path, name)
         self._insertion = ShardInsertion(self._connection, str(name))
+        self._merges_late = merges_late(self._connection)
         self._waiting: queue.Queue[Callable[[], None] | None] = queue.Queue(_BATCHES_WAITING)
         self._thread = threading.Thread(target=self._serve, name=f"shard {name}", daemon=True)
         self._thread.start()
 
-    def store(self, mails: Sequence[PreparedMail]) -> Future[list[StoredMessage]]:
+    def store(self, mails: Sequence[PreparedMail], *, bulk: bool = False) -> Future[list[StoredMessage]]:
         """Store these in one transaction (see `portions`); blocks while the queue is full."""
-        return self.change(lambda connection, insertion: insertion.put_all(mails))
+        return self.change(lambda connection, insertion: insertion.put_all(mails), bulk=bulk)
 
-    def change(self, change: Change[T]) -> Future[T]:
-        """Run a change in a transaction of its own; blocks while the queue is full."""
+    def change(self, change: Change[T], *, bulk: bool = False) -> Future[T]:
+        """Run a change in a transaction of its own; blocks while the queue is full. `bulk`: many more will follow, and
+        the index is merged after them."""
         future: Future[T] = Future()
-        self._waiting.put(lambda: self._settle(future, lambda: self._in_transaction(change)))
+        self._waiting.put(lambda: self._settle(future, lambda: self._in_transaction(change, bulk)))
         return future
 
     def checkpoint(self) -> None:
@@ -115,11 +119,14 @@ class ShardWriter:
         except Exception as error:
             future.set_exception(error)
 
-    def _in_transaction(self, change: Change[T]) -> T:
+    def _in_transaction(self, change: Change[T], bulk: bool) -> T:
         self._connection.execute("BEGIN IMMEDIATE")
         try:
+            if self._merges_late is not bulk:
+                merge_late(self._connection, bulk)
             value = change(self._connection, self._insertion)
             self._connection.execute("COMMIT")
+            self._merges_late = bulk
         except BaseException:
             self._insertion.forget()
             if self._connection.in_transaction:
@@ -183,7 +190,7 @@ class FileArchiveWriter:
             writer = self._writer(name)
             start = 0
             for portion in portions([mails[number] for number in numbers], bulk=bulk):
-                parts.append((numbers[start : start + len(portion)], writer.store(portion)))
+                parts.append((numbers[start : start + len(portion)], writer.store(portion, bulk=bulk)))
                 start += len(portion)
         return Submission(len(mails), parts)
 
@@ -361,8 +368,6 @@ class FileArchiveWriter:
         keys, message_ids = [mail.key for mail in mails], [mail.message_id for mail in mails]
         by_key = self._locate(account, "key", self._possible(account, keys))
         twins = self._locate_twins(account, self._possible(account, message_ids))
-        if account in self._filters:
-            self._filters[account].add(keys + message_ids)
         years = [year_of(mail.date) for mail in mails]
         open_parts = {year: self._open_part(account, year) for year in set(years)}
         return [
@@ -371,8 +376,8 @@ class FileArchiveWriter:
         ]
 
     def _possible(self, account: str, names: Sequence[str]) -> Sequence[str]:
-        """Those of these keys or Message-IDs that shards of the account may have."""
-        return self._filters[account].possible(names) if account in self._filters else names
+        """Those of these keys or Message-IDs that shards of the account may have. It will soon have the others too."""
+        return self._filters[account].add(names) if account in self._filters else names
 
     def _expect_more(self, account: str, count: int) -> None:
         """Once an import has cost about as much as reading all names, read them, and ask the shards no more about new
