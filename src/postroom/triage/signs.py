@@ -218,6 +218,15 @@ class Suspicion:
 NOTHING_SUSPICIOUS = Suspicion()
 
 
+@dataclass(frozen=True, slots=True)
+class TextSigns:
+    """What in a message's texts calls for a person."""
+
+    suspicion: Suspicion = NOTHING_SUSPICIOUS
+    security: str | None = None
+    """What makes it security mail."""
+
+
 def suspicion_of(texts: Iterable[str]) -> Suspicion:
     """What all texts that one model reads at once give away together."""
     text = "\n".join(texts)

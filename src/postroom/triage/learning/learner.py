@@ -257,5 +257,6 @@ def refitted(labels: Sequence[Label]) -> Learned:
 
 
 def is_due(labels: int, fitted: int) -> bool:
-    """Whether so many labels call for a refit before the night, where the last was made with `fitted` of them."""
-    return labels - fitted >= max(25, min(500, fitted // 10))
+    """Whether so many labels call for a refit before the night, where the last was made with `fitted` of them. A refit
+    looks at all of them, so that it comes the less often, the more there are."""
+    return labels - fitted >= max(25, min(2_000, fitted // 10))
