@@ -161,8 +161,8 @@ def test_nothing_is_known_before_the_first_fit() -> None:
     opinion = learned.opinion(Features((1, 2), ("a", "b")))
     assert opinion is not None
     assert opinion.confidence == 0.0
-    assert [is_due(24, 0), is_due(25, 0), is_due(1_050, 1_000), is_due(1_100, 1_000)] == [False, True, False, True]
-    assert [is_due(501_999, 500_000), is_due(502_000, 500_000)] == [False, True]
+    assert [is_due(24, 0), is_due(25, 0), is_due(1_199, 1_000), is_due(1_200, 1_000)] == [False, True, False, True]
+    assert [is_due(503_999, 500_000), is_due(504_000, 500_000)] == [False, True]
 
 
 @pytest.mark.parametrize(
