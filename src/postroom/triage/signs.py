@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+import threading
 import tomllib
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
@@ -184,6 +185,8 @@ def _values(headers: Mapping[str, Any]) -> Iterable[str]:
             yield str(value)[:300]
 
 
+_COMPILING = threading.Lock()
+"""Threads that need the patterns at the same time compile them once: that takes 20 MB, most of it for a moment."""
 _MORE = "(?:[^ .!?]{1,30} ){0,4}?"
 _ENDS = ".!?:@"
 _BETWEEN_WORDS = re.compile(rf"[^\w{_ENDS}]+|_")
@@ -366,8 +369,13 @@ def _in_words(text: str) -> str:
     return f" {' '.join(words.split())} "
 
 
-@cache
 def _compiled_groups() -> tuple[PatternSet, Pattern]:
+    with _COMPILING:
+        return _groups_and_marks()
+
+
+@cache
+def _groups_and_marks() -> tuple[PatternSet, Pattern]:
     """The groups in one set, because a text is read once for all of them; and the marks."""
     groups = [either([_pattern(each) for each in group.phrases], group.sign) for group in GROUPS]
     return PatternSet(groups, "suspicion"), any_of(MARKS.phrases, MARKS.sign)
