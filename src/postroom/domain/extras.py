@@ -30,7 +30,7 @@ _BRINGS = {
     Extra.MODELS: ("anthropic", "genai_prices", "openai", "pydantic_ai"),
     Extra.POSTGRES: ("greenlet", "psycopg"),
     Extra.OCR: ("PIL", "cv2", "numpy", "onnxruntime", "rapidocr"),
-    Extra.MEANING: ("numpy", "safetensors", "tokenizers", "wordllama"),
+    Extra.MEANING: ("numpy", "tokenizers", "wordllama"),
 }
 """The modules that Postroom imports of each; what they need themselves comes along."""
 

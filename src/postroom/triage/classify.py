@@ -8,6 +8,7 @@ is left to a person.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -32,6 +33,7 @@ from postroom.triage.rules.engine import Match
 from postroom.triage.rules.facts import MessageFacts
 from postroom.triage.rules.store import Version
 from postroom.triage.safety import decided_by_model, decided_by_rule
+from postroom.triage.signs import TextSigns
 
 if TYPE_CHECKING:
     from postroom.triage.learning.service import Consideration, LearnedTriage
@@ -109,6 +111,16 @@ class _NotAsked(Exception):
         self.decision = decision
 
 
+@dataclass(frozen=True, slots=True)
+class _Briefed:
+    """What was read about a message before the model is asked."""
+
+    briefing: Briefing
+    contacts: Sequence[str]
+    signs: TextSigns | None = None
+    """Where they were looked for already."""
+
+
 class Classifier:
     def __init__(
         self,
@@ -159,41 +171,60 @@ class Classifier:
             return decided_by_rule(match.rule, self._ways.safety), None
         if message.is_metadata_only:
             return left_alone("No rule decides it, and only its envelope was taken in."), None
-        job_id, database = message.backfill_job_id, context.queue.database
-        if job_id is not None and not await database.read(lambda tx: self._budget.uses_model(tx, job_id)):
+        database, learned = context.queue.database, self._learned
+        uses_model, news, earlier = await database.read(
+            lambda tx: (
+                self._uses_model(tx, message),
+                None if learned is None else learned.news(tx, message),
+                records.earlier_answers(tx, message.id),
+            )
+        )
+        if not uses_model:
             return left_alone(_RULES_ALONE), None
-        if self._learned is None:
-            return await self._by_model(context, message), None
-        considered = await self._learned.consider(database, message, self._ways.model.thread_messages)
-        known = None if considered is None else considered.decision
-        if known is not None and considered is not None and not considered.is_check:
+        if learned is None or news is None:
+            return await self._by_model(context, message, None, earlier), None
+        considered = await learned.consider(database, message, news, self._ways.model.thread_messages)
+        known = considered.decision
+        if known is not None and not considered.is_check:
             return known, considered
-        decision = await self._by_model(context, message)
+        briefed = _Briefed(considered.briefing, considered.about.contacts, considered.about.signs)
+        decision = await self._by_model(context, message, briefed, earlier)
         # A check that could not be made, for example for want of money, is none: what was learned decides.
         return (known if known is not None and decision.source is DecidedBy.UNDECIDED else decision), considered
 
-    async def _by_model(self, context: JobContext, message: TriageMessage) -> Decision:
+    def _uses_model(self, tx: Tx, message: TriageMessage) -> bool:
+        return message.backfill_job_id is None or self._budget.uses_model(tx, message.backfill_job_id)
+
+    def _briefed(self, tx: Tx, message: TriageMessage) -> _Briefed:
+        briefing = briefing_for(tx, message, self._ways.model.thread_messages)
+        return _Briefed(briefing, contacts_among(tx, message))
+
+    async def _by_model(
+        self, context: JobContext, message: TriageMessage, briefed: _Briefed | None, earlier: EarlierAnswers
+    ) -> Decision:
         try:
             if (model := self._model) is None:
                 why = for_review(self._ways.no_model, ReviewCause.NO_MODEL)
                 return await context.write_or_postpone(lambda tx: self._hold(tx, context, message, why))
             context.take_slot()
-            return await self._ask_twice(model, context, message)
+            return await self._ask_twice(model, context, message, briefed, earlier)
         except _NotAsked as unasked:
             return unasked.decision
         except ModelRefused as error:
             return for_review(error.message, ReviewCause.MODEL_REFUSED)
 
-    async def _ask_twice(self, model: ModelClient, context: JobContext, message: TriageMessage) -> Decision:
+    async def _ask_twice(
+        self,
+        model: ModelClient,
+        context: JobContext,
+        message: TriageMessage,
+        briefed: _Briefed | None,
+        earlier: EarlierAnswers,
+    ) -> Decision:
         """What the model wants. An answer that was paid for before counts, also one that could not be used."""
-        wanted, read = self._ways.model.thread_messages, context.queue.database.read
-        briefing, known, earlier = await read(
-            lambda tx: (
-                briefing_for(tx, message, wanted),
-                contacts_among(tx, message),
-                records.earlier_answers(tx, message.id),
-            )
-        )
+        if briefed is None:
+            briefed = await context.queue.database.read(lambda tx: self._briefed(tx, message))
+        briefing = briefed.briefing
         choice = None if earlier.usable is None else _read(earlier.usable, briefing)
         problem = choice if isinstance(choice, str) else next(reversed(earlier.problems), None)
         for _ in range(_MOST_CALLS - len(earlier.problems)):
@@ -201,7 +232,8 @@ class Classifier:
                 question = question_about(message.mail, briefing, problem)
                 choice = await self._ask(model, context, message, question, briefing, earlier)
             if isinstance(choice, ModelChoice):
-                return decided_by_model(choice, message.mail, briefing, self._ways.safety, known)
+                safety, known = self._ways.safety, briefed.contacts
+                return decided_by_model(choice, message.mail, briefing, safety, known, signs=briefed.signs)
             problem = choice
         return for_review(f"The model's answer could not be used, twice: {problem}.", ReviewCause.UNUSABLE_ANSWER)
 

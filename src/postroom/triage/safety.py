@@ -23,9 +23,9 @@ from postroom.mail.addresses import canonical_address, parse_addresses
 from postroom.settings import SafetySettings
 from postroom.triage.choices import ModelChoice
 from postroom.triage.decision import DecidedBy, Decision
-from postroom.triage.prompt import Briefing, MailToJudge, shown_texts
+from postroom.triage.prompt import Briefing, EarlierMail, MailToJudge, shown_texts
 from postroom.triage.rules.rule import Rule
-from postroom.triage.signs import NOTHING_SUSPICIOUS, Suspicion, security_sign, suspicion_of
+from postroom.triage.signs import NOTHING_SUSPICIOUS, Suspicion, TextSigns, security_sign, suspicion_of
 
 
 def reasons_for(
@@ -111,6 +111,12 @@ def decided_by_rule(rule: Rule, safety: SafetySettings) -> Decision:
     return Decision(DecidedBy.RULE, reason, proposals, 1.0, rule_id=rule.id, rule_name=rule.name)
 
 
+def signs_of(mail: MailToJudge, thread: Iterable[EarlierMail]) -> TextSigns:
+    """Of the message, and of the conversation that a model reads with it."""
+    security = security_sign(mail.sender, mail.sender_name, mail.subject, mail.text, mail.headers)
+    return TextSigns(suspicion_of(shown_texts(mail, thread)), security)
+
+
 def decided_by_model(
     choice: ModelChoice,
     mail: MailToJudge,
@@ -119,30 +125,31 @@ def decided_by_model(
     contacts: Sequence[str] = (),
     *,
     source: DecidedBy = DecidedBy.MODEL,
+    signs: TextSigns | None = None,
 ) -> Decision:
-    """`contacts` are those among the senders whom the owner knows. What was learned from a model is held to the same as
-    the model itself."""
+    """`contacts` are those among the senders whom the owner knows; `signs` those of the message, where the caller has
+    looked for them. What was learned from a model is held to the same as the model itself."""
     if choice.wanted is None:
         cause = ReviewCause.MODEL_UNSURE if choice.asks_approval else None
         return Decision(source, choice.reason, (), choice.confidence, needs_review=choice.asks_approval, cause=cause)
     only_marks = consequence_of(choice.wanted) <= Consequence.MARKS  # then the texts make no difference
+    found = TextSigns() if only_marks else signs or signs_of(mail, briefing.thread)
     reasons = reasons_for(
         choice.wanted,
         source,
         choice.confidence,
         safety,
-        suspicion=NOTHING_SUSPICIOUS if only_marks else suspicion_of(shown_texts(mail, briefing.thread)),
+        suspicion=found.suspicion,
         model_asked=choice.asks_approval,
         strangers=_strangers(choice.wanted, mail, briefing),
-        protected=() if only_marks else _protected(mail, contacts),
+        protected=() if only_marks else _protected(found.security, contacts),
     )
     return Decision(source, choice.reason, (Proposal(choice.wanted, reasons),), choice.confidence)
 
 
-def _protected(mail: MailToJudge, contacts: Sequence[str]) -> tuple[str, ...]:
+def _protected(sign: str | None, contacts: Sequence[str]) -> tuple[str, ...]:
     """What the model alone never hides, whatever its instructions and confidence."""
     known = [f"{address} is a contact of yours" for address in contacts]
-    sign = security_sign(mail.sender, mail.sender_name, mail.subject, mail.text, mail.headers)
     return (*known, f"it looks like security mail, for {sign}") if sign else tuple(known)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+import threading
 import tomllib
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
@@ -43,6 +44,8 @@ _LOOK_ALIKES = str.maketrans("аеорсухіјѕԁһгкмтвнԛԝαεορχ
 _NUMBERS = str.maketrans("013457", "oieast")
 _WORD_WITH_NUMBERS = re.compile(r"(?<![^\W_])[^\W_013457]*+[013457][^\W_]*+")
 """Each word is looked at once, so that the work stays linear."""
+_LETTER_BESIDE_DIGIT = re.compile(r"[0-9](?:[a-z]|(?<=[a-z].))")
+"""Every word of ASCII with both has such a place. Most texts have none, and are looked through several times."""
 
 
 def visible(text: str) -> str:
@@ -93,6 +96,8 @@ def forms(text: str) -> Iterator[str]:
 
 
 def _with_letters(text: str) -> str:
+    if text.isascii() and not _LETTER_BESIDE_DIGIT.search(text):
+        return text
     return _WORD_WITH_NUMBERS.sub(_letters_for_digits, text)
 
 
@@ -180,9 +185,14 @@ def _values(headers: Mapping[str, Any]) -> Iterable[str]:
             yield str(value)[:300]
 
 
+_COMPILING = threading.Lock()
+"""Threads that need the patterns at the same time compile them once: that takes 20 MB, most of it for a moment."""
 _MORE = "(?:[^ .!?]{1,30} ){0,4}?"
-_BETWEEN_WORDS = re.compile(r"[^\w.!?:@]+|_")
-_END = re.compile(r"\s*([.!?:@])\s*")
+_ENDS = ".!?:@"
+_BETWEEN_WORDS = re.compile(rf"[^\w{_ENDS}]+|_")
+_BETWEEN_WORDS_OF_ASCII = {code: " " for code in range(128) if not chr(code).isalnum() and chr(code) not in _ENDS}
+"""For most mail, and several times as quick."""
+_END = re.compile(rf"\s*([{_ENDS}])\s*")
 _FLAG = re.compile("\U0001f3f4[\U000e0020-\U000e007f]{2,8}\U000e007f")
 """Flags of parts of a country are the honest use of tag characters."""
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{4,}={0,2}")
@@ -218,23 +228,33 @@ class Suspicion:
 NOTHING_SUSPICIOUS = Suspicion()
 
 
+@dataclass(frozen=True, slots=True)
+class TextSigns:
+    """What in a message's texts calls for a person."""
+
+    suspicion: Suspicion = NOTHING_SUSPICIOUS
+    security: str | None = None
+    """What makes it security mail."""
+
+
 def suspicion_of(texts: Iterable[str]) -> Suspicion:
     """What all texts that one model reads at once give away together."""
     text = "\n".join(texts)
-    hidden = list(_hidden(text))
-    found = {sign: weight for sign, weight in (*_signs(text), *hidden)}
+    read, in_words = _read(text)
+    hidden = _hidden(text, read[0], in_words[0])
+    found = {sign: weight for sign, weight in (*_signs_in(read, in_words), *hidden)}
     if sum(found.values()) < STRONG:
         return NOTHING_SUSPICIOUS
     return Suspicion(tuple(found))
 
 
-def _signs(text: str) -> Iterator[tuple[str, int]]:
+def _read(text: str) -> tuple[list[str], list[str]]:
+    """The forms of a text, as they are and in words; the plain one first."""
     found = list(dict.fromkeys(forms(text)))
-    yield from _signs_in(found, map(_in_words, found))
+    return found, [*map(_in_words, found)]
 
 
 def _signs_in(found: Iterable[str], in_words: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """Of the forms of a text, as they are and in words."""
     groups, marks = _compiled_groups()
     if any(marks.found_in(form) for form in found):
         yield MARKS.sign, MARKS.weight
@@ -243,30 +263,28 @@ def _signs_in(found: Iterable[str], in_words: Iterable[str]) -> Iterator[tuple[s
         yield GROUPS[number].sign, GROUPS[number].weight
 
 
-def _hidden(text: str) -> Iterator[tuple[str, int]]:
-    """What cannot be read as it stands is a sign by itself, or where an order comes out of it."""
+def _hidden(text: str, plain: str, in_words: str) -> Iterator[tuple[str, int]]:
+    """What cannot be read as it stands is a sign by itself, or where an order comes out of it. `plain` is the text in
+    its plain form, and `in_words` that in words."""
     if TAGS.search(_FLAG.sub("", text)):
         yield "it holds invisible characters", STRONG
     if REVERSED.search(text):
         yield "it turns the direction of writing around", WEAK
     if any(_is_order(piece) for piece in _decoded(text)):
         yield "it holds encoded orders", STRONG
-    elif _is_turned_order(text):
+    elif _is_turned_order(text, plain, in_words):
         yield "it holds orders written backwards or in a cipher", STRONG
 
 
 def _is_order(text: str) -> bool:
-    return _are_an_order(_signs(text))
+    return _are_an_order(_signs_in(*_read(text)))
 
 
-def _is_turned_order(text: str) -> bool:
+def _is_turned_order(text: str, plain: str, in_words: str) -> bool:
     """Of ASCII, letters that are exchanged or read backwards fold and fall into words as the text itself does, so that
     this is done once."""
-    shown = visible(text[:_TEXT_TURNED])
-    if not shown.isascii():
-        return any(_is_order(piece) for piece in _turned(shown))
-    plain = folded(shown)
-    in_words = _in_words(plain)
+    if not text.isascii() or len(text) > _TEXT_TURNED:
+        return any(_is_order(piece) for piece in _turned(visible(text[:_TEXT_TURNED])))
     return any(
         _are_an_order(_signs_in(_read_twice(turned), _read_twice(turned_words)))
         for turned, turned_words in zip(_turned(plain), _turned(in_words), strict=True)
@@ -342,12 +360,22 @@ def _from_hex(text: str) -> str:
 
 def _in_words(text: str) -> str:
     """Words and the ends of sentences, with a blank between each and around them all."""
-    words = _END.sub(r" \1 ", _BETWEEN_WORDS.sub(" ", text))
+    if text.isascii():
+        words = text.translate(_BETWEEN_WORDS_OF_ASCII)
+        for end in _ENDS:
+            words = words.replace(end, f" {end} ")
+    else:
+        words = _END.sub(r" \1 ", _BETWEEN_WORDS.sub(" ", text))
     return f" {' '.join(words.split())} "
 
 
-@cache
 def _compiled_groups() -> tuple[PatternSet, Pattern]:
+    with _COMPILING:
+        return _groups_and_marks()
+
+
+@cache
+def _groups_and_marks() -> tuple[PatternSet, Pattern]:
     """The groups in one set, because a text is read once for all of them; and the marks."""
     groups = [either([_pattern(each) for each in group.phrases], group.sign) for group in GROUPS]
     return PatternSet(groups, "suspicion"), any_of(MARKS.phrases, MARKS.sign)

@@ -259,7 +259,7 @@ async def test_an_answer_that_came_before_a_crash_decides_afterwards_and_is_not_
     await office.take_in(job_id=job_id)
     office.answer(ARCHIVE)
 
-    def crash(*given: Any) -> Any:
+    def crash(*given: Any, **named: Any) -> Any:
         raise ConnectionError
 
     with monkeypatch.context() as broken:

@@ -62,6 +62,9 @@ from postroom.mail.parsing import UNREADABLE
 from postroom.reading.documents import EXTRACTOR_VERSION
 
 _IDS_AT_ONCE = 1_000
+_CACHE_KIB = 512
+"""Of each open shard. A process reads from several threads, and each keeps the shards of all years open; what a commit
+to a shard makes worthless is most of a cache, and the system keeps the file's pages in any case."""
 MESSAGE_COLUMNS = (
     f"id, {', '.join(FACTS)}, deleted_at_source, "
     "(SELECT json_group_array(l.name) FROM message_labels ml JOIN labels l USING (label) "
@@ -115,6 +118,7 @@ class ShardReader:
         self._shard = str(name)
         self._path = path or path_of(root, name)
         self._connection = open_for_reading(self._path)
+        self._connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         self._has_attachment_texts = False
 
     def close(self) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import bindparam, delete, select, update
 
-from postroom.db import Tx
+from postroom.db import Prepared, Tx
 from postroom.db.tables.mail import backfill_rate as rates
 from postroom.domain.ids import new_id
 
@@ -17,6 +17,8 @@ HOUR = timedelta(hours=1)
 
 # A job of up to so many an hour has a row for each message; a faster one shares rows, each as late as its last.
 _ROWS_AN_HOUR = 1_000
+# Made once: to build a statement takes longer than to run it.
+_SET_COUNT = Prepared(update(rates).where(rates.c.id == bindparam("the_row")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ class RateWindow:
             self._entries[row_id] = Admitted(at, 1)
             return
         count = self._entries[shared].count + 1
-        self._tx.execute(update(rates).where(rates.c.id == shared).values(count=count))
+        self._tx.run(_SET_COUNT, {"the_row": shared, "count": count})
         self._entries[shared] = Admitted(at, count)
 
 

@@ -14,6 +14,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from postroom.triage.learning.features import Features, names_of
 
@@ -85,13 +86,8 @@ class LinearModel:
         return found
 
     def scores(self, hashes: Sequence[int]) -> list[float]:
-        scores = [0.0] * len(self.answers)
-        known = self._weights
-        for each in (_BIAS, *hashes):
-            if (weights := known.get(each)) is not None:
-                for number, weight in enumerate(weights):
-                    scores[number] += weight
-        return scores
+        known = filter(None, map(self._weights.get, (_BIAS, *hashes)))  # the first has a weight for every answer
+        return [sum(weights) for weights in zip_longest(*known, fillvalue=0.0)]
 
     def _place(self, answer: str) -> int | None:
         if answer not in self.answers:
@@ -257,5 +253,6 @@ def refitted(labels: Sequence[Label]) -> Learned:
 
 
 def is_due(labels: int, fitted: int) -> bool:
-    """Whether so many labels call for a refit before the night, where the last was made with `fitted` of them."""
-    return labels - fitted >= max(25, min(500, fitted // 10))
+    """Whether so many labels call for a refit before the night, where the last was made with `fitted` of them. A refit
+    looks at all of them, so that it comes the less often, the more there are."""
+    return labels - fitted >= max(25, min(4_000, fitted // 5))

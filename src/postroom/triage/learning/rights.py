@@ -23,6 +23,7 @@ from postroom.mail.sender_kinds import Kind, kinds_of
 from postroom.triage.choices import ToolOffer
 from postroom.triage.decision import NOTHING
 from postroom.triage.rules.facts import MessageFacts
+from postroom.triage.signs import TextSigns
 
 OTHER = "other"
 """What is never done alone: it sends, destroys, or takes more than a label to say."""
@@ -104,14 +105,13 @@ class Circumstances:
     vouched_for: str | None
     contacts: Sequence[str]
     answers_owner: bool
-    security_sign: str | None
-    is_suspicious: bool
+    signs: TextSigns
     is_personal: bool
 
     @property
     def is_teachable(self) -> bool:
         """Whether what is decided about it may become a label."""
-        return self.vouched_for is not None and not self.is_suspicious
+        return self.vouched_for is not None and not self.signs.suspicion
 
 
 def why_not_alone(about: Circumstances, answer: str, seen: int, least_seen: int) -> str | None:
@@ -119,10 +119,10 @@ def why_not_alone(about: Circumstances, answer: str, seen: int, least_seen: int)
     reasons = (
         (answer == OTHER, "it would send, destroy or snooze something"),
         (about.vouched_for is None, "its sender is not authenticated"),
-        (about.is_suspicious, "it may try to instruct the model"),
+        (bool(about.signs.suspicion), "it may try to instruct the model"),
         (bool(about.contacts), "it is from a contact"),
         (about.answers_owner, "it answers mail of yours"),
-        (about.security_sign is not None, "it looks like security mail"),
+        (about.signs.security is not None, "it looks like security mail"),
         (seen < least_seen, f"such mail of its domain was seen {seen} times, and {least_seen} are needed"),
         (about.is_personal and answer != OTHER and hides(answer), "it may be from a person, and would be hidden"),
     )

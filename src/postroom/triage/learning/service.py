@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import hmac
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from sqlalchemy import select
@@ -34,10 +34,9 @@ from postroom.triage.learning import rights, store
 from postroom.triage.learning.features import Features, features_of, hashed
 from postroom.triage.learning.learner import Label, Learned, Opinion, is_due, refitted
 from postroom.triage.learning.store import LabelSource, NewExample
-from postroom.triage.prompt import Briefing, shown_texts
+from postroom.triage.prompt import Briefing
 from postroom.triage.records import TriageMessage
-from postroom.triage.safety import decided_by_model
-from postroom.triage.signs import security_sign, suspicion_of
+from postroom.triage.safety import decided_by_model, signs_of
 from postroom.vault import Vault
 
 log = logs.get(__name__)
@@ -75,6 +74,8 @@ class Consideration:
 
     features: Features
     about: rights.Circumstances
+    briefing: Briefing
+    """What the model gets beside the message."""
     kind: int | None
     teacher: str
     opinion: Opinion | None
@@ -87,12 +88,12 @@ class Consideration:
 
 
 @dataclass(frozen=True, slots=True)
-class _News:
-    """What the database has beyond what this process knows."""
+class LearningNews:
+    """What the database has beyond what this process knows; nothing, where nothing was learned."""
 
     fitted: Learned | None
     """As it was last fitted, where that is not known here yet."""
-    labels: list[Label]
+    labels: Sequence[Label]
     fitted_seq: int
 
 
@@ -120,39 +121,39 @@ class LearnedTriage:
         self._servers = servers
         self._known: dict[str, _Known] = {}
 
-    async def consider(self, database: Database, message: TriageMessage, wanted: int) -> Consideration | None:
-        """None where it is switched off, or the message is of no account. `wanted` are the earlier messages of the
-        conversation that count."""
+    def news(self, tx: Tx, message: TriageMessage) -> LearningNews | None:
+        """What came since; None where it is switched off, or the message is of no account."""
         account_id = message.account_id
         if account_id is None:
             return None
-        is_on, news = await database.read(
-            lambda tx: tx.shared(("news", account_id), lambda: self._news(tx, account_id))
-        )
-        if not is_on:
-            return None
+        return tx.shared(("news", account_id), lambda: self._news(tx, account_id))
+
+    async def consider(
+        self, database: Database, message: TriageMessage, news: LearningNews, wanted: int
+    ) -> Consideration:
+        """`wanted` are the earlier messages of the conversation that count."""
+        account_id = str(message.account_id)
         learned = self._updated(account_id, news)
         features = features_of(message.facts, self._key.of(account_id))
         opinion = None if learned is None else learned.opinion(features)
         return await database.read(lambda tx: self._considered(tx, message, wanted, features, opinion))
 
-    def _news(self, tx: Tx, account_id: str) -> tuple[bool, _News | None]:
-        """Whether it is on at all, and then what is new."""
+    def _news(self, tx: Tx, account_id: str) -> LearningNews | None:
         if not self.is_on(tx):
-            return False, None
+            return None
         state = store.find_learner(tx, account_id)
         if state is None or state.key_id != self._key.id:
-            return True, None
+            return _NOTHING_LEARNED
         known = self._known.get(account_id)
         is_current = known is not None and known.fitted_seq == state.fitted_seq and known.learned.seq <= state.last_seq
         fitted = None if is_current else store.load_learned(tx, account_id)
         seq = fitted.seq if fitted is not None else known.learned.seq if known is not None else 0
         labels = store.labels_after(tx, account_id, seq) if seq < state.last_seq else []
-        return True, _News(fitted, labels, state.fitted_seq)
+        return LearningNews(fitted, labels, state.fitted_seq)
 
-    def _updated(self, account_id: str, news: _News | None) -> Learned | None:
+    def _updated(self, account_id: str, news: LearningNews) -> Learned | None:
         """Without waiting for anything: another message may be considered at the same time."""
-        if news is None:
+        if news is _NOTHING_LEARNED:
             return None
         if news.fitted is not None:
             self._known[account_id] = _Known(news.fitted, news.fitted_seq)
@@ -169,14 +170,14 @@ class LearnedTriage:
         teacher = tx.shared("teacher", lambda: self._teacher(tx))
         kind = None if about.vouched_for is None else hashed(key, f"domain:{about.vouched_for}")
         if opinion is None or not self._is_sure(tx, account_id, opinion, about, kind, briefing):
-            return Consideration(features, about, kind, teacher, opinion)
+            return Consideration(features, about, briefing, kind, teacher, opinion)
         state = store.find_learner(tx, account_id)
         has_right = store.right_to(tx, account_id, opinion.answer).may_decide
         if state is None or state.teacher != teacher or not has_right:
-            return Consideration(features, about, kind, teacher, opinion, is_sure=True)
-        decision = self._decision(message, briefing, opinion)
+            return Consideration(features, about, briefing, kind, teacher, opinion, is_sure=True)
+        decision = self._decision(message, briefing, opinion, about)
         check = self._is_check(key, message.id)
-        return Consideration(features, about, kind, teacher, opinion, True, decision, check)
+        return Consideration(features, about, briefing, kind, teacher, opinion, True, decision, check)
 
     def is_on(self, tx: Tx) -> bool:
         """The model's switch is its switch too: an owner who stops the model wants nothing decided in its manner."""
@@ -230,24 +231,26 @@ class LearnedTriage:
         return hashed(key, f"check:{message_id}") % 10_000 < self._settings.check_share * 10_000
 
     def _circumstances(self, tx: Tx, message: TriageMessage, briefing: Briefing) -> rights.Circumstances:
-        mail = message.mail
         return rights.Circumstances(
             vouched_for=rights.vouched_domain(message.facts, self._servers),
             contacts=contacts_among(tx, message),
             answers_owner=message.answers_owner or any(each.by_owner for each in briefing.thread),
-            security_sign=security_sign(mail.sender, mail.sender_name, mail.subject, mail.text, mail.headers),
-            is_suspicious=bool(suspicion_of(shown_texts(mail, briefing.thread))),
+            signs=signs_of(message.mail, briefing.thread),
             is_personal=rights.looks_personal(message.facts),
         )
 
-    def _decision(self, message: TriageMessage, briefing: Briefing, opinion: Opinion) -> Decision:
+    def _decision(
+        self, message: TriageMessage, briefing: Briefing, opinion: Opinion, about: rights.Circumstances
+    ) -> Decision:
         facts = ", ".join(opinion.because) or "all of its headers together"
         choice = ModelChoice(
             rights.wanted_of(opinion.answer),
             opinion.confidence,
             f"Such mail was decided like this before. What spoke for it: {facts}.",
         )
-        decision = decided_by_model(choice, message.mail, briefing, self._safety, source=DecidedBy.LEARNED)
+        decision = decided_by_model(
+            choice, message.mail, briefing, self._safety, source=DecidedBy.LEARNED, signs=about.signs
+        )
         return replace(decision, explanation={"because": list(opinion.because)})
 
     def _teacher(self, tx: Tx) -> str:
@@ -271,6 +274,7 @@ class LearnedTriage:
         )
 
 
+_NOTHING_LEARNED = LearningNews(None, (), 0)
 _GUIDANCE = Prepared(select(model_rules).where(model_rules.c.enabled).order_by(model_rules.c.name))
 
 

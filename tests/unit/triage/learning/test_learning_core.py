@@ -31,6 +31,7 @@ from postroom.triage.learning.rights import (
     why_not_alone,
 )
 from postroom.triage.rules.facts import MessageFacts, stored_facts
+from postroom.triage.signs import Suspicion, TextSigns
 
 SERVERS = ("mx.google.com",)
 KEY = b"a key"
@@ -160,7 +161,8 @@ def test_nothing_is_known_before_the_first_fit() -> None:
     opinion = learned.opinion(Features((1, 2), ("a", "b")))
     assert opinion is not None
     assert opinion.confidence == 0.0
-    assert [is_due(24, 0), is_due(25, 0), is_due(1_050, 1_000), is_due(1_100, 1_000)] == [False, True, False, True]
+    assert [is_due(24, 0), is_due(25, 0), is_due(1_199, 1_000), is_due(1_200, 1_000)] == [False, True, False, True]
+    assert [is_due(503_999, 500_000), is_due(504_000, 500_000)] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -203,19 +205,20 @@ def test_the_authenticated_domain_is_the_senders_or_that_of_the_list_that_passed
     assert vouched_domain(facts(), SERVERS) is None
 
 
-FREE = Circumstances("shop.example", (), False, None, False, False)
+UNSUSPICIOUS = TextSigns()
+FREE = Circumstances("shop.example", (), False, UNSUSPICIOUS, False)
 
 
 @pytest.mark.req("DQ-6")
 @pytest.mark.parametrize(
     "about",
     [
-        Circumstances(None, (), False, None, False, False),
-        Circumstances("shop.example", ("a@b.example",), False, None, False, False),
-        Circumstances("shop.example", (), True, None, False, False),
-        Circumstances("shop.example", (), False, "a code", False, False),
-        Circumstances("shop.example", (), False, None, True, False),
-        Circumstances("shop.example", (), False, None, False, True),
+        Circumstances(None, (), False, UNSUSPICIOUS, False),
+        Circumstances("shop.example", ("a@b.example",), False, UNSUSPICIOUS, False),
+        Circumstances("shop.example", (), True, UNSUSPICIOUS, False),
+        Circumstances("shop.example", (), False, TextSigns(security="a code"), False),
+        Circumstances("shop.example", (), False, TextSigns(Suspicion(("it is strange",))), False),
+        Circumstances("shop.example", (), False, UNSUSPICIOUS, True),
     ],
 )
 def test_each_guard_alone_keeps_it_from_deciding(about: Circumstances) -> None:
