@@ -245,9 +245,11 @@ async def test_what_rules_and_the_model_want_takes_turns_with_new_mail_and_a_per
     lanes: set[PriorityLane] = set()
     admit = Limiter.admit
 
-    def noted(limiter: Limiter, lane: PriorityLane, units: int) -> AbstractAsyncContextManager[None]:
+    def noted(
+        limiter: Limiter, lane: PriorityLane, units: int, *, is_listing: bool
+    ) -> AbstractAsyncContextManager[None]:
         lanes.add(lane)
-        return admit(limiter, lane, units)
+        return admit(limiter, lane, units, is_listing=is_listing)
 
     monkeypatch.setattr(Limiter, "admit", noted)
     gmail_id, _ = await scene.message("INBOX")

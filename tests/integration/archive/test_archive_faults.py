@@ -97,7 +97,7 @@ def test_a_full_disk_stores_nothing_by_halves_and_work_goes_on_when_there_is_roo
         writer = archive._writers[SHARD]
         pages = writer.change(lambda connection, _: connection.execute("PRAGMA page_count").fetchone()[0]).result()
         writer.change(
-            lambda connection, _: connection.execute(f"PRAGMA max_page_count = {pages + 20}").fetchone()
+            lambda connection, _: connection.execute(f"PRAGMA max_page_count = {pages + 10}").fetchone()
         ).result()
         with pytest.raises(Retryable, match=r"disk that holds .* is full"):
             archive.store(ME, LETTERS[:200])

@@ -29,7 +29,7 @@ OF_EXTRAS = (
     "postroom.archive.meaning",
     "postroom.archive.postgres",
     "postroom.db.postgres",
-    "postroom.db.postgres",
+    "postroom.db.prepared_postgres",
     "postroom.triage.chat_completions",
     "postroom.triage.model_client",
     "postroom.web.extraction",
