@@ -191,8 +191,12 @@ class ProgressCounters:
     def _seconds_left(self, rate: float) -> float | None:
         if self.phase is SyncPhase.FOLLOWING:
             return 0.0
-        left = self.messages_total - self.earlier - self.stored - self.known - self.gone - self.bad
-        return max(left, 0) / rate if rate > 0 else None
+        return self.left / rate if rate > 0 else None
+
+    @property
+    def left(self) -> int:
+        """How many messages of the mailbox are not settled yet, about."""
+        return max(self.messages_total - self.earlier - self.stored - self.known - self.gone - self.bad, 0)
 
 
 _processed = meter.create_counter(

@@ -227,11 +227,14 @@ class SliceLister:
 
     def _job_size(self, part: Slice) -> int:
         """Small jobs of the newest days, so that workers share a day and the newest mail is not the last to come; and
-        smaller ones while there are few, so that all workers have one from the first page on, and to the end."""
+        smaller ones while there are few, or few messages left, so that all workers have one from the first page on, and
+        none has much to do when the others are done."""
         size, batch = self._context.settings.job_size, self._context.mailbox.batch_size
         if part.start >= newest_from(self._ledger.state.until):
             return min(size, batch)
-        if self._dispatcher.unsettled < _FEW_JOBS_PER_WORKER * self._context.mailbox.limiter.gate.tuner.workers:
+        workers = self._context.mailbox.limiter.gate.tuner.workers
+        is_short = self._dispatcher.unsettled < _FEW_JOBS_PER_WORKER * workers
+        if is_short or self._context.counters.left <= workers * size:
             return max(size // _SHARES_OF_A_JOB // batch, 1) * batch
         return size
 
