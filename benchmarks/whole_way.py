@@ -35,6 +35,7 @@ from tests.support.commands import environment
 from tests.support.databases import install
 from tests.support.deployment import StandIn, stand_in
 
+import postroom
 from benchmarks import report
 from benchmarks.report import Verdict
 from postroom.accounts.account import NewAccount, add_account
@@ -77,6 +78,7 @@ _STAGES = {
 }
 """What a thread is busy with, by the innermost of these packages on its stack. A statement counts for the stage that
 runs it."""
+_PACKAGE = f"{Path(postroom.__file__).parent}/"
 _WAITS = frozenset({"select", "poll", "wait", "_worker", "do_commit", "acquire", "get", "run"})
 """Functions that wait for others, for the disk or, as the runner of the event loop does, for anything at all."""
 
@@ -100,13 +102,13 @@ class Burst:
 
 def stage_of(frame: FrameType) -> str | None:
     """What the thread with this stack is busy with; None if it waits."""
-    if frame.f_code.co_name in _WAITS and "/postroom/" not in frame.f_code.co_filename:
+    if frame.f_code.co_name in _WAITS and not frame.f_code.co_filename.startswith(_PACKAGE):
         return None
     link: FrameType | None = frame
     while link is not None:
-        _, _, inner = link.f_code.co_filename.rpartition("/postroom/")
+        inner = link.f_code.co_filename.removeprefix(_PACKAGE)
         stage = next((stage for place, stage in _STAGES.items() if inner.startswith(place)), None)
-        if stage is not None and inner != link.f_code.co_filename:
+        if stage is not None:
             return stage
         link = link.f_back
     return "event loop and the rest"
